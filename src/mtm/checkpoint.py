@@ -1,0 +1,205 @@
+"""Checkpoints: complete, atomic, safe.
+
+    RUN/checkpoints/step-000004000/
+        model.safetensors       the weights
+        optimizer.safetensors   AdamW's averages
+        state.json              step, validation, digests of the two files
+
+A checkpoint is written under a temporary name, flushed to disk and renamed, so a directory with a
+final name is whole; the digests find later damage. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import safetensors.torch
+from torch import Tensor
+
+from mtm.errors import RunError, unknown
+
+Which = Literal["last", "best"]
+FILES = ("model.safetensors", "optimizer.safetensors")
+
+
+@dataclass(frozen=True)
+class State:
+    """What a checkpoint says of itself.
+
+    Attributes:
+        step: Optimizer steps taken.
+        seconds: Training time so far.
+        validation: Held-out metrics measured at this step; empty if none were.
+    """
+
+    step: int
+    seconds: float
+    validation: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint read back: the state and the tensors."""
+
+    state: State
+    model: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+
+
+def save(
+    folder: Path, state: State, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]
+) -> Path:
+    """Write a checkpoint under `folder` (a run's `checkpoints`) and return its directory.
+
+    Raises:
+        RunError: It could not be written (a full disk, say). Earlier checkpoints are untouched.
+    """
+    final = folder / f"step-{state.step:09d}"
+    temporary = folder / f".{final.name}.tmp"
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        digests = {}
+        for name, tensors in zip(FILES, (model, optimizer), strict=True):
+            data = safetensors.torch.save({k: v.contiguous() for k, v in tensors.items()})
+            digests[name] = hashlib.sha256(data).hexdigest()
+            _write(temporary / name, data)
+        plain = {**vars(state), "sha256": digests}
+        _write(temporary / "state.json", json.dumps(plain, indent=2).encode())
+        if final.exists():
+            shutil.rmtree(final)
+        temporary.rename(final)
+        _flush_directory(folder)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        kept = steps(folder)
+        still = f"the checkpoint of step {kept[-1]} is intact" if kept else "none was saved before"
+        raise RunError(
+            f"could not save the checkpoint of step {state.step} in {folder}: {error}; {still}. "
+            "Make room, then continue with --resume."
+        ) from error
+    return final
+
+
+def load(folder: Path, which: Which | int = "last") -> Checkpoint:
+    """Read a checkpoint; if it is damaged, warn and take the newest sound one before it.
+
+    Args:
+        folder: A run's `checkpoints`.
+        which: `last`, `best` (lowest held-out loss) or a step.
+
+    Raises:
+        RunError: There is no sound checkpoint.
+    """
+    candidates = steps(folder)
+    if not candidates:
+        raise RunError(f"{folder} holds no checkpoint; the run was stopped before its first one.")
+    wanted = _resolve(folder, which, candidates)
+    order = [wanted, *(step for step in reversed(candidates) if step != wanted)]
+    for step in order:
+        directory = folder / f"step-{step:09d}"
+        try:
+            checkpoint = _read(directory)
+        except (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
+            warnings.warn(
+                f"checkpoint {directory} is damaged and was passed over: {error}", stacklevel=2
+            )
+        else:
+            return checkpoint
+    raise RunError(f"no checkpoint in {folder} can be read; train again with --overwrite.")
+
+
+def steps(folder: Path) -> list[int]:
+    """Steps of the checkpoints in a folder, in numerical order."""
+    names = (path.name for path in folder.glob("step-*"))
+    return sorted(int(n.removeprefix("step-")) for n in names if n[5:].isdigit())
+
+
+def prune(folder: Path, keep: int) -> None:
+    """Delete all but the `keep` newest checkpoints and the best one."""
+    present = steps(folder)
+    kept = {*present[-keep:], best_step(folder, present)}
+    for step in present:
+        if step not in kept:
+            shutil.rmtree(folder / f"step-{step:09d}")
+
+
+def best_step(folder: Path, candidates: list[int]) -> int:
+    """The step with the lowest held-out loss; the last one where none was measured."""
+    losses = {}
+    for step in candidates:
+        try:
+            validation = _read_state(folder / f"step-{step:09d}").validation
+        except (OSError, KeyError, TypeError, ValueError):
+            continue  # a damaged state is reported when it is loaded
+        if "loss" in validation:
+            losses[step] = validation["loss"]
+    return min(losses, key=losses.__getitem__) if losses else candidates[-1]
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace a file so that a reader sees the old or the new content, never a part.
+
+    Raises:
+        RunError: It could not be written; the old content is intact.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        _write(temporary, data)
+        temporary.replace(path)
+        _flush_directory(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise RunError(f"could not write {path}: {error}.") from error
+
+
+def _resolve(folder: Path, which: Which | int, candidates: list[int]) -> int:
+    if which == "last":
+        return candidates[-1]
+    if which == "best":
+        return best_step(folder, candidates)
+    if which not in candidates:
+        allowed = ("last", "best", *map(str, candidates))
+        raise RunError(f"{folder}: {unknown('checkpoint', str(which), allowed)}")
+    return int(which)
+
+
+def _read(directory: Path) -> Checkpoint:
+    state = _read_state(directory)
+    digests = json.loads((directory / "state.json").read_text())["sha256"]
+    tensors = []
+    for name in FILES:
+        data = (directory / name).read_bytes()
+        if hashlib.sha256(data).hexdigest() != digests[name]:
+            raise ValueError(f"{name} is not what was written")
+        tensors.append(safetensors.torch.load(data))
+    return Checkpoint(state, *tensors)
+
+
+def _read_state(directory: Path) -> State:
+    plain: dict[str, Any] = json.loads((directory / "state.json").read_text())
+    return State(int(plain["step"]), float(plain["seconds"]), dict(plain["validation"]))
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush_directory(path: Path) -> None:
+    if os.name == "posix":  # elsewhere a directory cannot be opened, and renaming is journalled
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

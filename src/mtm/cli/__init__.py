@@ -1,0 +1,69 @@
+"""The command line: thin verbs, each in a file of its own, loaded when called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from mtm import __version__
+from mtm.errors import MTMError, unknown
+
+VERBS = {
+    "train": ("mtm.cli.train", "train a model on logged trajectories"),
+    "data info": ("mtm.cli.data_info", "what a data set holds"),
+    "masks list": ("mtm.cli.masks_list", "the masks, a line each"),
+    "masks show": ("mtm.cli.masks_show", "draw a mask as a grid"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `mtm VERB ...`; returns the exit code: 0, or 2 for an error of the user's to cure."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        print(_help())
+        return 0
+    if words[0] == "--version":
+        print(__version__)
+        return 0
+    for length in (2, 1):
+        verb = " ".join(words[:length])
+        if verb in VERBS:
+            return _call(verb, words[length:])
+    firsts = {name.split()[0] for name in VERBS}
+    seconds = [name for name in VERBS if name.startswith(f"{words[0]} ")]
+    if words[0] in firsts and len(words) == 1 or words[1:2] in (["-h"], ["--help"]):
+        print(_help(seconds or None))
+        return 0
+    print(f"error: {unknown('command', ' '.join(words[:2]), seconds or VERBS)}", file=sys.stderr)
+    return 2
+
+
+def _call(verb: str, arguments: Sequence[str]) -> int:
+    module = importlib.import_module(VERBS[verb][0])
+    try:
+        module.main(arguments)
+    except MTMError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output, such as `head`, has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _help(verbs: Sequence[str] | None = None) -> str:
+    wide = max(len(name) for name in VERBS)
+    rows = [f"  mtm {n:<{wide}}  {VERBS[n][1]}" for n in verbs or VERBS]
+    return "\n".join(
+        [
+            "mtm: masked trajectory models. Choose what is visible, get the model you need.",
+            "",
+            *rows,
+            "",
+            "mtm VERB --help says more. mtm --version prints the version.",
+        ]
+    )

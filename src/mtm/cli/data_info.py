@@ -1,0 +1,85 @@
+"""`mtm data info`: what a data set holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from mtm import datasets
+from mtm.trajectories import Modality, TrajectoryDataset
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Print what a data set holds."""
+
+    spec: tyro.conf.Positional[str]
+    """A file, builtin:NAME or d4rl:NAME."""
+
+
+def main(words: Sequence[str]) -> None:
+    """Load and print."""
+    arguments = tyro.cli(Arguments, args=list(words), prog="mtm data info")
+    dataset = datasets.load(arguments.spec)
+    console = Console(highlight=False)
+    console.print(f"{arguments.spec}: {dataset.num_episodes:,} episodes, {dataset.num_steps:,} steps")
+    console.print(_facts(dataset))
+    console.print(_modalities(dataset))
+
+
+def _facts(dataset: TrajectoryDataset) -> Table:
+    table = Table(show_header=False, box=None)
+    metadata = dataset.metadata
+    low, middle, high = np.percentile(dataset.lengths, (0, 50, 100))
+    table.add_row("episode length", f"{low:.0f} to {high:.0f}, median {middle:.0f}")
+    if "rewards" in dataset.names and dataset.modality("rewards").size == 1:
+        returns = episode_returns(dataset)
+        table.add_row(
+            "episode return", f"{returns.min():,.1f} to {returns.max():,.1f}, mean {returns.mean():,.1f}"
+        )
+    table.add_row("environment", metadata.env_id or "not stated")
+    table.add_row("horizon", f"{metadata.horizon:,}" if metadata.horizon else "not stated")
+    for key, value in metadata.notes.items():
+        table.add_row(key, value)
+    table.add_row("fingerprint", dataset.fingerprint)
+    return table
+
+
+def episode_returns(dataset: TrajectoryDataset) -> np.ndarray:
+    """The sum of rewards of each episode, (E,)."""
+    rewards = dataset.arrays["rewards"].reshape(-1)
+    if "rewards" in dataset.present:
+        rewards = np.where(dataset.present["rewards"], rewards, 0)
+    until = np.concatenate([[0.0], np.cumsum(rewards, dtype=np.float64)])
+    return until[dataset.ends] - until[dataset.starts]
+
+
+def _modalities(dataset: TrajectoryDataset) -> Table:
+    table = Table()
+    for title in ("modality", "role", "a value is"):
+        table.add_column(title)
+    for title in ("present", "lowest", "mean", "highest"):
+        table.add_column(title, justify="right")
+    for modality in dataset.modalities:
+        table.add_row(*_row(dataset, modality))
+    return table
+
+
+def _row(dataset: TrajectoryDataset, modality: Modality) -> list[str]:
+    count = dataset.count_present(modality.name)
+    low, high, total = np.inf, -np.inf, 0.0
+    for chunk in dataset.chunks(modality.name):
+        low, high = min(low, chunk.min()), max(high, chunk.max())
+        total += float(chunk.mean(dtype=np.float64)) * len(chunk)
+    numbers = "x".join(map(str, modality.shape)) or "1"
+    value = f"{numbers} number{'s' * (modality.size != 1)}"
+    if modality.kind == "discrete":
+        value = f"1 of {modality.classes} classes"
+    share = f"{count / dataset.num_steps:.1%}"
+    measured = [f"{low:.4g}", f"{total / count:.4g}", f"{high:.4g}"] if count else ["-"] * 3
+    return [modality.name, modality.role, value, share, *measured]

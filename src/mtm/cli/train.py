@@ -1,0 +1,110 @@
+"""`mtm train`: data and settings in, a run directory out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from mtm.config import DeviceConfig, TrainConfig, preset
+from mtm.errors import ConfigError, RunError
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Train a model on logged trajectories and leave it in a run directory.
+
+    Settings come from --preset, then from --config, then from the other flags; the defaults below
+    are those of the chosen preset.
+    """
+
+    out: Path
+    """The run directory."""
+    data: str | None = None
+    """A file, builtin:NAME or d4rl:NAME; when resuming, the run's own if not given."""
+    preset: str | None = None
+    """tiny, cpu (if none is given) or paper."""
+    config: Path | None = None
+    """A JSON file of settings, such as the config.json of a run."""
+    resume: bool = False
+    """Go on with the run in --out; start one if there is none."""
+    overwrite: bool = False
+    """Replace the run in --out."""
+    stop_at: int | None = None
+    """End this sitting at that step and save; --resume goes on."""
+    settings: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
+    device: Annotated[DeviceConfig, tyro.conf.arg(name="")] = field(default_factory=DeviceConfig)
+
+
+def main(words: Sequence[str]) -> None:
+    """Parse, train, and print what was measured."""
+    arguments = parse(words)
+    data = arguments.data
+    if data is None and arguments.resume and _is_run(arguments.out):
+        data = _read_json(arguments.out / "config.json")["data"]["spec"]
+    if data is None:
+        raise ConfigError("--data is needed: a file, builtin:NAME or d4rl:NAME.")
+    from mtm.report import print_held_out
+    from mtm.training import train
+
+    run = train(
+        data,
+        arguments.settings,
+        arguments.out,
+        device=arguments.device,
+        resume=arguments.resume,
+        overwrite=arguments.overwrite,
+        stop_at=arguments.stop_at,
+    )
+    print_held_out(run)
+
+
+def parse(words: Sequence[str]) -> Arguments:
+    """The command line, over the defaults that --preset, --config or --resume choose.
+
+    Raises:
+        ConfigError: Listing every fault of the settings.
+    """
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--preset")
+    first.add_argument("--config", type=Path)
+    first.add_argument("--out", type=Path, default=Path())
+    first.add_argument("--resume", action="store_true")
+    chosen, _ = first.parse_known_args(words)
+    default = Arguments(out=tyro.MISSING, settings=_base(chosen))
+    return tyro.cli(Arguments, default=default, args=list(words), prog="mtm train")
+
+
+def _base(chosen: argparse.Namespace) -> TrainConfig:
+    if chosen.preset is None and chosen.config is None and chosen.resume and _is_run(chosen.out):
+        return TrainConfig.from_json(_settings(chosen.out / "config.json"))
+    base = preset(chosen.preset or "cpu")
+    return base if chosen.config is None else TrainConfig.from_json(_settings(chosen.config), base)
+
+
+def _settings(file: Path) -> dict[str, Any]:
+    """The settings in a JSON file: its `train` table if it is a run's, else the whole."""
+    content = _read_json(file)
+    settings = content.get("train", content)
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{file}: settings must be a JSON object, got {type(settings).__name__}.")
+    return settings
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "config.json").exists()
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise RunError(f"{file} cannot be read as JSON: {error}.") from error
+    if not isinstance(content, dict):
+        raise RunError(f"{file} must hold a JSON object, got {type(content).__name__}.")
+    return content

@@ -1,0 +1,364 @@
+"""Settings as plain dataclasses, checked together so that all faults are reported at once.
+
+This module imports neither torch nor numpy: the command line is built from it.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from mtm.errors import ConfigError, unknown
+
+Precision = Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true", "64-true"]
+_Config = TypeVar("_Config")
+
+MASK_NAMES = (
+    *("random", "random-autoregressive"),
+    *("bc", "rcbc", "id", "fd", "goal", "waypoints", "past"),
+)
+"""The masks of `mtm.masks`, named here so that settings are checked without loading it."""
+
+CUSTOM_MASK = "custom"
+"""What a run says whose mask was a function of the user's own."""
+
+
+def _raise_if(faults: list[str]) -> None:
+    if faults:
+        listed = "\n".join(f"  - {fault}" for fault in faults)
+        raise ConfigError(f"the settings have {len(faults)} fault(s):\n{listed}")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The network."""
+
+    segment_length: int = 4
+    """T: time steps the network sees at once."""
+    width: int = 128
+    """D: features per token."""
+    encoder_layers: int = 2
+    """Transformer layers over the visible tokens."""
+    decoder_layers: int = 1
+    """Transformer layers over all tokens."""
+    heads: int = 4
+    """Attention heads; they divide the width."""
+    dropout: float = 0.0
+    """Share of activations dropped in training."""
+
+    def faults(self) -> list[str]:
+        """Everything that is wrong."""
+        faults = [
+            f"model.{name} must be at least {low}, got {getattr(self, name)}"
+            for name, low in [
+                ("segment_length", 1),
+                ("width", 2),
+                ("encoder_layers", 1),
+                ("decoder_layers", 1),
+                ("heads", 1),
+            ]
+            if getattr(self, name) < low
+        ]
+        if self.heads >= 1 and self.width % self.heads:
+            faults.append(f"model.width {self.width} must be a multiple of model.heads {self.heads}")
+        if self.width % 2:
+            faults.append(f"model.width must be even (sines and cosines), got {self.width}")
+        if not 0 <= self.dropout < 1:
+            faults.append(f"model.dropout must be in [0, 1), got {self.dropout}")
+        return faults
+
+
+@dataclass(frozen=True)
+class ReturnsConfig:
+    """How `returns` are made from `rewards`."""
+
+    kind: Literal["average", "sum"] = "average"
+    """Return-to-go per remaining step of the horizon, or its sum."""
+    discount: float = 1.0
+    """Factor per step."""
+    horizon: int | None = None
+    """For the average; None: the environment's, else the longest episode."""
+
+    def faults(self) -> list[str]:
+        """Everything that is wrong."""
+        faults = []
+        if self.kind not in ("average", "sum"):
+            faults.append(unknown("returns.kind", self.kind, ("average", "sum")))
+        if not 0 < self.discount <= 1:
+            faults.append(f"returns.discount must be in (0, 1], got {self.discount}")
+        if self.horizon is not None and self.horizon < 1:
+            faults.append(f"returns.horizon must be at least 1, got {self.horizon}")
+        return faults
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """AdamW with warm-up and cosine decay."""
+
+    learning_rate: float = 1e-3
+    """Highest learning rate, reached after the warm-up."""
+    final_learning_rate: float = 0.0
+    """Learning rate at the last step."""
+    warmup_steps: int = 200
+    """Steps of linear warm-up."""
+    weight_decay: float = 0.01
+    """On matrices only: not on biases, norms, encodings and mask tokens."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's averaging."""
+    clip_norm: float = 1.0
+    """Largest norm of the gradient; 0 for no clipping."""
+
+    def faults(self) -> list[str]:
+        """Everything that is wrong."""
+        faults = [
+            f"optimizer.{name} must be at least 0, got {getattr(self, name)}"
+            for name in ("final_learning_rate", "warmup_steps", "weight_decay", "clip_norm")
+            if getattr(self, name) < 0
+        ]
+        if self.learning_rate <= 0:
+            faults.append(f"optimizer.learning_rate must be above 0, got {self.learning_rate}")
+        if any(not 0 <= beta < 1 for beta in self.betas):
+            faults.append(f"optimizer.betas must be in [0, 1), got {self.betas}")
+        return faults
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that defines a training run, besides the data themselves.
+
+    Raises:
+        ConfigError: Listing every fault.
+    """
+
+    steps: int = 4000
+    """Optimizer steps."""
+    batch_size: int = 256
+    """Segments per step, over all processes together."""
+    seed: int = 0
+    """Makes weights, batches, masks and the split."""
+    mask: str = "random-autoregressive"
+    """What is hidden in training; `mtm masks list` names them."""
+    visible_fraction: tuple[float, float] = (0.4, 1.0)
+    """Range of the share that random masks leave visible."""
+    mask_weights: dict[str, float] = field(default_factory=dict)
+    """random-autoregressive: how often each modality is the first hidden one; empty: by role."""
+    modalities: tuple[str, ...] = ()
+    """What to model, in autoregressive order; empty: all but rewards, with returns made of them."""
+    validation_fraction: float = 0.05
+    """Share of the episodes that is held out; 0 for none."""
+    validation_segments: int = 4096
+    """Held-out segments that each validation looks at."""
+    validate_every: int = 500
+    """Steps between validations."""
+    checkpoint_every: int = 500
+    """Steps between checkpoints."""
+    keep_checkpoints: int = 2
+    """How many of the newest checkpoints stay, besides the best."""
+    log_every: int = 50
+    """Steps between rows of metrics.csv."""
+    trackers: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Also log to these."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    returns: ReturnsConfig = field(default_factory=ReturnsConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+
+    def __post_init__(self) -> None:
+        _raise_if(self.faults())
+
+    def faults(self) -> list[str]:
+        """Everything that is wrong, here and in the parts."""
+        faults = [
+            f"{name} must be at least {low}, got {getattr(self, name)}"
+            for name, low in [
+                ("steps", 1),
+                ("batch_size", 1),
+                ("seed", 0),
+                ("validation_segments", 1),
+                ("validate_every", 1),
+                ("checkpoint_every", 1),
+                ("keep_checkpoints", 1),
+                ("log_every", 1),
+            ]
+            if getattr(self, name) < low
+        ]
+        low, high = self.visible_fraction
+        if not 0 <= low <= high <= 1:
+            faults.append(f"visible_fraction must be a range within [0, 1], got ({low}, {high})")
+        if not 0 <= self.validation_fraction < 1:
+            faults.append(f"validation_fraction must be in [0, 1), got {self.validation_fraction}")
+        if self.mask not in (*MASK_NAMES, CUSTOM_MASK):
+            faults.append(unknown("mask", self.mask, MASK_NAMES))
+        if any(weight < 0 for weight in self.mask_weights.values()):
+            faults.append(f"mask_weights must be at least 0, got {self.mask_weights}")
+        for name in self.trackers:
+            if name not in ("tensorboard", "wandb"):
+                faults.append(unknown("tracker", name, ("tensorboard", "wandb")))
+        for part in (self.model, self.returns, self.optimizer):
+            faults += part.faults()
+        return faults
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], base: TrainConfig | None = None) -> TrainConfig:
+        """Settings from plain data; what is not mentioned comes from `base`, else the defaults.
+
+        Raises:
+            ConfigError: Listing every unknown key, value of a wrong type, and fault.
+        """
+        faults: list[str] = []
+        plain = _merge(asdict(base or cls()), data)
+        config = _from_plain(cls, plain, "", faults)
+        _raise_if(faults)
+        return config
+
+
+@dataclass(frozen=True)
+class DeviceConfig:
+    """Where to train. It changes the speed, not the result, so it is no part of a run.
+
+    Raises:
+        ConfigError: Listing every fault.
+    """
+
+    accelerator: str = "auto"
+    """cpu, cuda, mps, ... or auto."""
+    devices: int = 1
+    """Processes on each machine, one per device."""
+    num_nodes: int = 1
+    """Machines; start each with torchrun or a cluster's launcher."""
+    strategy: str = "auto"
+    """Fabric's strategy, such as ddp."""
+    precision: Precision = "32-true"
+    """Mixed precision where the device has it."""
+    threads: int | None = None
+    """CPU threads per process; None: this machine's cores shared out among its processes."""
+
+    def __post_init__(self) -> None:
+        faults = [
+            f"{name} must be at least 1, got {value}"
+            for name in ("devices", "num_nodes", "threads")
+            if (value := getattr(self, name)) is not None and value < 1
+        ]
+        if self.precision not in get_args(Precision):
+            faults.append(unknown("precision", self.precision, get_args(Precision)))
+        _raise_if(faults)
+
+
+PRESETS: dict[str, TrainConfig] = {
+    "tiny": TrainConfig(
+        steps=60,
+        batch_size=32,
+        validation_segments=256,
+        validate_every=30,
+        checkpoint_every=30,
+        log_every=10,
+        model=ModelConfig(width=32, encoder_layers=1, heads=2),
+        optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=10),
+    ),
+    "cpu": TrainConfig(),
+    "paper": TrainConfig(
+        steps=140_000,
+        batch_size=1024,
+        validate_every=5000,
+        checkpoint_every=5000,
+        log_every=100,
+        model=ModelConfig(width=512, dropout=0.1),
+        optimizer=OptimizerConfig(learning_rate=1e-4, warmup_steps=40_000, weight_decay=0.01),
+    ),
+}
+"""`tiny`: seconds, for tests. `cpu`: minutes on two cores. `paper`: the paper's tables."""
+
+
+def preset(name: str) -> TrainConfig:
+    """The settings of a preset.
+
+    Raises:
+        ConfigError: There is no such preset.
+    """
+    if name not in PRESETS:
+        raise ConfigError(unknown("preset", name, PRESETS))
+    return PRESETS[name]
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """What differs between two plain settings, a line each: `model.width: 128 -> 256`."""
+    found = []
+    for key in sorted(set(old) | set(new)):
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            found += differences(before, after, f"{prefix}{key}.")
+        elif _plain(before) != _plain(after):
+            found.append(f"{prefix}{key}: {before} -> {after}")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in changes.items():
+        old = merged.get(key)
+        nested = isinstance(old, Mapping) and isinstance(value, Mapping) and key != "mask_weights"
+        merged[key] = _merge(old, value) if nested else value  # type: ignore[arg-type]
+    return merged
+
+
+def _from_plain(
+    cls: type[_Config], data: Mapping[str, Any], prefix: str, faults: list[str]
+) -> _Config:
+    """Build a dataclass from plain data, collecting unknown keys and wrong types."""
+    hints = get_type_hints(cls)
+    known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        if key not in known:
+            faults.append(unknown("setting", f"{prefix}{key}", (f"{prefix}{k}" for k in known)))
+        elif is_dataclass(hints[key]) and isinstance(hints[key], type):
+            if isinstance(value, Mapping):
+                values[key] = _from_plain(hints[key], value, f"{prefix}{key}.", faults)
+            else:
+                faults.append(f"{prefix}{key} must be a table of settings, got {value!r}")
+        else:
+            try:
+                values[key] = _convert(hints[key], value)
+            except (TypeError, ValueError):
+                wanted = str(hints[key]).removeprefix("<class '").removesuffix("'>")
+                faults.append(f"{prefix}{key} must be {wanted}, got {value!r}")
+    return cls(**values) if not faults else cls()
+
+
+def _convert(hint: Any, value: Any) -> Any:
+    """`value` as the type says, where JSON cannot tell (tuples, floats written as integers)."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return _check(value in arguments, value)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        return _convert(next(a for a in arguments if a is not type(None)), value)
+    if origin is tuple:
+        _check(isinstance(value, list | tuple), value)
+        if arguments[-1] is Ellipsis:
+            return tuple(_convert(arguments[0], v) for v in value)
+        return tuple(_convert(a, v) for a, v in zip(arguments, value, strict=True))
+    if origin is dict:
+        _check(isinstance(value, Mapping), value)
+        return {str(k): _convert(arguments[1], v) for k, v in value.items()}
+    if hint is float:
+        _check(isinstance(value, int | float) and not isinstance(value, bool), value)
+        return float(value)
+    return _check(isinstance(value, hint) and not (hint is int and isinstance(value, bool)), value)
+
+
+def _check(good: bool, value: Any) -> Any:
+    if not good:
+        raise TypeError
+    return value

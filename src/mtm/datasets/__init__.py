@@ -1,0 +1,50 @@
+"""Where data sets come from: a file, a directory, or `PREFIX:NAME`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from mtm.datasets import builtin, d4rl, npz
+from mtm.errors import DataError, unknown
+from mtm.trajectories import TrajectoryDataset
+
+PREFIXES: dict[str, Callable[[str], TrajectoryDataset]] = {
+    "builtin": builtin.load,
+    "d4rl": d4rl.load_named,
+}
+"""Loaders of `PREFIX:NAME`."""
+
+SUFFIXES: dict[str, Callable[[Path], TrajectoryDataset]] = {
+    ".hdf5": d4rl.load_file,
+    ".h5": d4rl.load_file,
+    ".npz": npz.load_file,
+}
+"""Loaders of files."""
+
+
+def load(spec: str) -> TrajectoryDataset:
+    """Load what a spec names.
+
+    Args:
+        spec: A path to a `.hdf5` or `.npz` file, `builtin:NAME` or `d4rl:NAME`.
+
+    Raises:
+        DataError: There is no such data set, or it cannot be used; the message says why.
+    """
+    prefix, colon, name = spec.partition(":")
+    if colon and prefix in PREFIXES:
+        return PREFIXES[prefix](name)
+    path = Path(spec).expanduser()
+    if path.is_file():
+        if path.suffix not in SUFFIXES:
+            raise DataError(f"{path}: {unknown('kind of file', path.suffix, SUFFIXES)}")
+        return SUFFIXES[path.suffix](path)
+    if path.is_dir():
+        raise DataError(f"{path} is a directory; name a file in it: {', '.join(SUFFIXES)}.")
+    if colon and "/" not in prefix:
+        raise DataError(unknown("prefix of a data set", prefix, PREFIXES))
+    raise DataError(
+        f"no data set at {spec!r}. Give a file ({', '.join(SUFFIXES)}) or a name such as "
+        f"{', '.join(f'builtin:{n}' for n in builtin.NAMES)}."
+    )

@@ -1,0 +1,332 @@
+"""One step and one loop, for the masked model and for models specialised in one mask.
+
+`train_step` holds the mathematics; `Loop.run` fetches, steps, validates, logs and saves. The batch,
+the masks and the learning rate of step k are pure functions of (config, k), so a resumed run takes
+the same steps as one that was never stopped.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from mtm import checkpoint
+from mtm.checkpoint import State
+from mtm.config import OptimizerConfig
+from mtm.errors import RunError
+from mtm.losses import reconstruction_losses
+from mtm.masks import MaskFunction
+from mtm.model import MTM
+from mtm.progress import TrainingProgress
+from mtm.randomness import Purpose, generator
+from mtm.run import Description
+from mtm.segments import Segments
+from mtm.trackers import MetricsFile, TensorBoard, Tracker, WeightsAndBiases
+from mtm.trajectories import Modality
+from mtm.validation import Validator
+
+EXTRA_COLUMNS = ("gradient_norm", "learning_rate", "segments_per_second", "seconds")
+
+
+def learning_rate(step: int, steps: int, config: OptimizerConfig) -> float:
+    """The learning rate of a step (counted from 0): linear warm-up, then cosine decay."""
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / config.warmup_steps
+    done = (step - config.warmup_steps) / max(steps - config.warmup_steps, 1)
+    low, high = config.final_learning_rate, config.learning_rate
+    return low + (high - low) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Decay on the matrices of linear layers only; not on biases, norms, encodings, mask tokens."""
+    decayed = {id(m.weight) for m in model.modules() if isinstance(m, nn.Linear)}
+    parameters = list(model.parameters())
+    return [
+        {"params": [p for p in parameters if id(p) in decayed], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if id(p) not in decayed], "weight_decay": 0.0},
+    ]
+
+
+@dataclass(frozen=True)
+class StepInput:
+    """What one process needs for one step.
+
+    Attributes:
+        values: Normalised values, name -> (B, T, *shape).
+        present: (B, T, M).
+        visible: (B, L), on the CPU.
+        counts: Present tokens of each modality in the whole batch of all processes, (M,).
+        processes: How many processes share that batch.
+    """
+
+    values: dict[str, Tensor]
+    present: Tensor
+    visible: Tensor
+    counts: Tensor
+    processes: int
+
+
+class BatchMaker:
+    """Makes the input of any step: a process's part of the batch that (seed, step) decide."""
+
+    def __init__(
+        self, fabric: Fabric, description: Description, segments: Segments, mask: MaskFunction
+    ) -> None:
+        self.config, self.modalities = description.train, description.modalities
+        self.normalizer, self.segments, self.mask = description.normalizer, segments, mask
+        self.device = fabric.device
+        self.processes = fabric.world_size
+        self.mine = slice(fabric.global_rank, None, fabric.world_size)
+
+    def __call__(self, step: int) -> StepInput:
+        """The input of a step, counted from 0."""
+        config, T = self.config, self.config.model.segment_length
+        numbers = self.segments.draw(config.batch_size, config.seed, step)
+        rng = generator(config.seed, Purpose.MASKS, step)
+        visible = self.mask(self.modalities, T, config.batch_size, rng)[self.mine]
+        batch = self.segments.gather(numbers[self.mine])
+        everywhere = batch.present if self.processes == 1 else self.segments.present(numbers)
+        shown = (visible & batch.present).reshape(len(visible), -1)
+        counts = torch.from_numpy(everywhere.sum(axis=(0, 1)))
+        values = self.normalizer.tensors(batch)
+        return StepInput(
+            {name: v.to(self.device, non_blocking=True) for name, v in values.items()},
+            torch.from_numpy(batch.present).to(self.device, non_blocking=True),
+            torch.from_numpy(shown),
+            counts.to(self.device, non_blocking=True),
+            self.processes,
+        )
+
+
+def train_step(
+    fabric: Fabric,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    modalities: Sequence[Modality],
+    inputs: StepInput,
+    clip_norm: float,
+) -> Tensor:
+    """One optimizer step.
+
+    Returns:
+        The loss, the loss of each modality and the norm of the gradient, (M + 2,); still on the
+        device, so that nothing waits for it.
+    """
+    predictions = model(inputs.values, inputs.visible)
+    losses = reconstruction_losses(
+        modalities, predictions, inputs.values, inputs.present, inputs.counts
+    )
+    # Each process holds its part of the sum, and DDP averages the gradients over processes.
+    parts = torch.stack(list(losses.values())) * inputs.processes
+    loss = parts.sum()
+    optimizer.zero_grad()
+    fabric.backward(loss)
+    norm = _clip(model, clip_norm)
+    optimizer.step()
+    return torch.cat([loss.detach()[None], parts.detach(), norm[None]])
+
+
+class Loop:
+    """Trains one network in a run directory that already holds its description.
+
+    Args:
+        fabric: Launched.
+        description: Settings, modalities, normalizer.
+        out: The run directory.
+        segments: Of the training split.
+        mask: Draws what is visible.
+        validator: Of the held-out split, if there is one.
+        resume: Start from the last checkpoint.
+        silent: Show nothing.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        description: Description,
+        out: Path,
+        segments: Segments,
+        mask: MaskFunction,
+        validator: Validator | None,
+        *,
+        resume: bool,
+        silent: bool,
+    ) -> None:
+        self.fabric, self.config, self.out = fabric, description.train, out
+        self.modalities, self.validator = description.modalities, validator
+        self.is_first = fabric.is_global_zero
+        torch.manual_seed(self.config.seed)
+        self.network = MTM(self.modalities, self.config.model)
+        groups = parameter_groups(self.network, self.config.optimizer.weight_decay)
+        self.adam = torch.optim.AdamW(
+            groups, lr=0.0, betas=self.config.optimizer.betas, fused=True
+        )
+        self.state = _restore(out, self.network, self.adam) if resume else State(0, 0.0, {})
+        self.model, self.optimizer = fabric.setup(self.network, self.adam)
+        self.make_batch = BatchMaker(fabric, description, segments, mask)
+        self.losses = ["loss", *(f"loss/{m.name}" for m in self.modalities)]
+        self.trackers = self._make_trackers(description) if self.is_first else []
+        self.silent = silent or not self.is_first
+        self._totals = torch.zeros(len(self.losses) + 1, device=fabric.device)
+        self._counted = 0
+        self._began = time.monotonic() - self.state.seconds
+        self._logged = time.monotonic()
+
+    def run(self, stop_at: int | None = None) -> None:
+        """Take the remaining steps, up to `stop_at`; a stop signal saves and ends early."""
+        config = self.config
+        last = min(config.steps, stop_at or config.steps)
+        progress = TrainingProgress(last, self.state.step, silent=self.silent)
+        with progress, _stop_signals(self.fabric, config.log_every) as stop_requested:
+            for step in range(self.state.step + 1, last + 1):
+                self._step(step)
+                progress.advance(step)
+                stopping = stop_requested(step)
+                is_last = step == last
+                is_validation_step = is_last or step % config.validate_every == 0
+                is_log_step = is_validation_step or stopping or step % config.log_every == 0
+                is_save_step = is_last or stopping or step % config.checkpoint_every == 0
+                validation: dict[str, float] = {}
+                if is_validation_step and self.validator is not None and self.is_first:
+                    validation = self.validator.measure(self.network)
+                    progress.show_validation(step, validation)
+                if is_log_step:
+                    progress.show(step, self._log(step, validation))
+                if is_save_step and self.is_first:
+                    self._save(step, validation)
+                if stopping and not is_last:
+                    progress.say(f"stopped and saved at step {step:,}; continue with --resume")
+                    break
+        for tracker in self.trackers:
+            tracker.close()
+
+    def _step(self, step: int) -> None:
+        config = self.config
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(step - 1, config.steps, config.optimizer)
+        if config.model.dropout:
+            rng = generator(config.seed, Purpose.DROPOUT, step * 2**20 + self.fabric.global_rank)
+            torch.manual_seed(int(rng.integers(2**62)))
+        self._totals += train_step(
+            self.fabric,
+            self.model,
+            self.optimizer,
+            self.modalities,
+            self.make_batch(step - 1),
+            config.optimizer.clip_norm,
+        )
+        self._counted += 1
+
+    def _log(self, step: int, validation: dict[str, float]) -> dict[str, float]:
+        """Average what was gathered since the last row and hand it to the trackers."""
+        means = self.fabric.all_reduce(self._totals / self._counted)
+        metrics = dict(zip([*self.losses, "gradient_norm"], means.tolist(), strict=True))  # type: ignore[union-attr]
+        if not math.isfinite(metrics["loss"]):
+            raise RunError(
+                f"the loss became {metrics['loss']} by step {step}. The last checkpoint is sound; "
+                "train again with a lower optimizer.learning_rate, or --precision 32-true."
+            )
+        now = time.monotonic()
+        rate = self.optimizer.param_groups[0]["lr"]
+        speed = self._counted * self.config.batch_size / max(now - self._logged, 1e-9)
+        metrics |= {"learning_rate": rate, "segments_per_second": speed}
+        metrics["seconds"] = now - self._began
+        for tracker in self.trackers:
+            tracker.log(step, metrics | {f"val/{k}": v for k, v in validation.items()})
+        self._totals.zero_()
+        self._counted, self._logged = 0, time.monotonic()
+        return metrics
+
+    def _save(self, step: int, validation: dict[str, float]) -> None:
+        self.state = State(step, time.monotonic() - self._began, validation)
+        folder = self.out / "checkpoints"
+        checkpoint.save(
+            folder, self.state, self.network.state_dict(), _optimizer_tensors(self.adam)
+        )
+        checkpoint.prune(folder, self.config.keep_checkpoints)
+
+    def _make_trackers(self, description: Description) -> list[Tracker]:
+        measured = [f"val/{name}" for name in self.validator.names] if self.validator else []
+        columns = [*self.losses, *EXTRA_COLUMNS, *measured]
+        trackers: list[Tracker] = [
+            MetricsFile(self.out / "metrics.csv", columns, resume_after=self.state.step)
+        ]
+        if "tensorboard" in self.config.trackers:
+            trackers.append(TensorBoard(self.out))
+        if "wandb" in self.config.trackers:
+            trackers.append(WeightsAndBiases(self.out, description.train.to_json()))
+        return trackers
+
+
+def _clip(model: nn.Module, clip_norm: float) -> Tensor:
+    """Scale the gradient down to `clip_norm` (0: leave it) and return its norm before."""
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    norm = nn.utils.get_total_norm(gradients)
+    if clip_norm > 0:
+        nn.utils.clip_grads_with_norm_(model.parameters(), clip_norm, norm)
+    return norm
+
+
+def _optimizer_tensors(adam: torch.optim.AdamW) -> dict[str, Tensor]:
+    """AdamW's averages as flat names, `PARAMETER.KEY`."""
+    state: dict[int, dict[str, Tensor]] = adam.state_dict()["state"]
+    return {f"{i}.{key}": t for i, entry in state.items() for key, t in entry.items()}
+
+
+def _restore(out: Path, network: MTM, adam: torch.optim.AdamW) -> State:
+    """Fill the network and the optimizer from the last sound checkpoint, if there is one."""
+    folder = out / "checkpoints"
+    if not checkpoint.steps(folder):
+        return State(0, 0.0, {})  # stopped before the first checkpoint: begin again
+    saved = checkpoint.load(folder)
+    network.load_state_dict(saved.model)
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in saved.optimizer.items():
+        index, key = name.split(".")
+        state.setdefault(int(index), {})[key] = tensor
+    adam.load_state_dict({"state": state, "param_groups": adam.state_dict()["param_groups"]})
+    return saved.state
+
+
+@contextmanager
+def _stop_signals(fabric: Fabric, every: int) -> Iterator[Callable[[int], bool]]:
+    """Turn the first SIGINT or SIGTERM into a request; the second one ends at once.
+
+    Several processes must agree on the step to stop at; they compare notes every so many steps.
+    """
+    received = threading.Event()
+    before: dict[signal.Signals, Any] = {}
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if received.is_set():
+            raise KeyboardInterrupt
+        received.set()
+
+    def requested(step: int) -> bool:
+        if fabric.world_size == 1:
+            return received.is_set()
+        if step % every:
+            return False
+        flag = torch.tensor(float(received.is_set()), device=fabric.device)
+        return bool(fabric.all_reduce(flag, reduce_op="sum") > 0)  # type: ignore[operator]
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, on_signal)
+    try:
+        yield requested
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,198 @@
+"""A run is a directory that describes itself.
+
+    RUN/config.json     settings, modalities, normalizer, data summary, versions
+    RUN/checkpoints/    see mtm.checkpoint
+    RUN/metrics.csv     a row per logged step
+
+It loads without the data set, on another machine, years later.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mtm import checkpoint
+from mtm.checkpoint import Which
+from mtm.config import TrainConfig
+from mtm.errors import RunError
+from mtm.model import MTM
+from mtm.normalizer import Normalizer
+from mtm.trajectories import Metadata, Modality, TrajectoryDataset
+
+FORMAT = 1
+"""Version of the directory's layout; raised when an old reader could not read a new run."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """What `config.json` says: all of a run but the weights."""
+
+    train: TrainConfig
+    modalities: tuple[Modality, ...]
+    normalizer: Normalizer
+    data: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "format": FORMAT,
+            "train": self.train.to_json(),
+            "modalities": [m.to_json() for m in self.modalities],
+            "normalizer": self.normalizer.to_json(),
+            "data": self.data,
+            "versions": _versions(),
+        }
+
+    @property
+    def metadata(self) -> Metadata:
+        """Source, environment and horizon of the data that the run was trained on."""
+        return Metadata(**self.data["metadata"])
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained model, ready to use.
+
+    Attributes:
+        path: The directory.
+        description: Settings, modalities, normalizer, data summary.
+        model: The network in evaluation mode, on the CPU.
+        step: Optimizer steps behind the weights.
+    """
+
+    path: Path
+    description: Description
+    model: MTM
+    step: int
+
+    @property
+    def modalities(self) -> tuple[Modality, ...]:
+        """The streams that the model knows, in order."""
+        return self.description.modalities
+
+    @property
+    def normalizer(self) -> Normalizer:
+        """Raw units to the model's units and back."""
+        return self.description.normalizer
+
+
+def load_run(path: str | Path, which: Which | int = "last") -> Run:
+    """Load a run's model; the data set is not needed.
+
+    Args:
+        path: The run directory.
+        which: `last`, `best` (lowest held-out loss) or a step.
+
+    Raises:
+        RunError: The directory holds no readable run.
+    """
+    path = Path(path)
+    description = read_description(path)
+    saved = checkpoint.load(path / "checkpoints", which)
+    model = MTM(description.modalities, description.train.model)
+    try:
+        model.load_state_dict(saved.model)
+    except RuntimeError as error:
+        raise RunError(f"the weights in {path} do not fit its config.json: {error}") from error
+    return Run(path, description, model.eval(), saved.state.step)
+
+
+def read_description(path: Path) -> Description:
+    """Read a run's `config.json`.
+
+    Raises:
+        RunError: It is missing, damaged or of a newer format.
+    """
+    file = path / "config.json"
+    if not file.exists():
+        raise RunError(f"{path} is not a run: it has no config.json.")
+    try:
+        plain = json.loads(file.read_text())
+        if plain["format"] > FORMAT:
+            raise RunError(
+                f"{file} has format {plain['format']}, this version of mtm reads up to {FORMAT}; "
+                "upgrade mtm."
+            )
+        return Description(
+            TrainConfig.from_json(plain["train"]),
+            tuple(Modality.from_json(m) for m in plain["modalities"]),
+            Normalizer.from_json(plain["normalizer"]),
+            plain["data"],
+        )
+    except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise RunError(f"{file} is damaged: {type(error).__name__}: {error}.") from error
+
+
+def create(path: Path, description: Description, *, overwrite: bool = False) -> None:
+    """Make the directory of a new run.
+
+    Raises:
+        RunError: It already holds a run, or something else, and `overwrite` is not set.
+    """
+    if (path / "config.json").exists():
+        if not overwrite:
+            raise RunError(
+                f"{path} already holds a run. Continue it with --resume, replace it with "
+                "--overwrite, or choose another --out."
+            )
+        (path / "config.json").unlink()
+        (path / "metrics.csv").unlink(missing_ok=True)
+        shutil.rmtree(path / "checkpoints", ignore_errors=True)
+    elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise RunError(f"{path} exists and is not a run; choose another --out.")
+    try:
+        (path / "checkpoints").mkdir(parents=True)
+    except OSError as error:
+        raise RunError(f"cannot make the run directory {path}: {error}.") from error
+    write_description(path, description)
+
+
+def write_description(path: Path, description: Description) -> None:
+    """Write a run's `config.json`, atomically."""
+    text = json.dumps(description.to_json(), indent=2)
+    checkpoint.write_atomically(path / "config.json", text.encode())
+
+
+def summarize(spec: str, source: TrajectoryDataset) -> dict[str, Any]:
+    """What a run keeps of its data set: enough to recognise it and to act without it."""
+    return {
+        "spec": spec,
+        "fingerprint": source.fingerprint,
+        "episodes": source.num_episodes,
+        "steps": source.num_steps,
+        "metadata": asdict(source.metadata),
+    }
+
+
+def data_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What differs between two data summaries, where it matters."""
+    keys = ("fingerprint", "episodes", "steps")
+    return [f"data {key}: {old[key]} -> {new[key]}" for key in keys if old[key] != new[key]]
+
+
+def schema_differences(old: Sequence[Modality], new: Sequence[Modality]) -> list[str]:
+    """What differs between two modality lists."""
+    if tuple(old) == tuple(new):
+        return []
+    names = [", ".join(f"{m.name}{list(m.shape)}" for m in side) for side in (old, new)]
+    return [f"modalities: {names[0]} -> {names[1]}"]
+
+
+def _versions() -> dict[str, str]:
+    packages = ("masked-trajectory-models", "numpy", "safetensors", "lightning-fabric")
+    found = {"python": platform.python_version(), "torch": str(torch.__version__)}
+    for name in packages:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found

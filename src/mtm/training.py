@@ -1,0 +1,195 @@
+"""From data and settings to a trained run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from lightning_fabric import Fabric
+
+from mtm import datasets
+from mtm import run as runs
+from mtm.config import CUSTOM_MASK, DeviceConfig, TrainConfig, differences
+from mtm.errors import ConfigError, MTMError, RunError
+from mtm.loop import Loop
+from mtm.masks import MaskFunction, make_mask
+from mtm.normalizer import Normalizer
+from mtm.randomness import Purpose, generator
+from mtm.returns import RETURNS, add_returns
+from mtm.run import Description, Run
+from mtm.segments import Segments
+from mtm.trajectories import Modality, TrajectoryDataset
+from mtm.validation import Validator
+
+MAY_CHANGE_ON_RESUME = frozenset(
+    {"steps", "log_every", "validate_every", "checkpoint_every", "keep_checkpoints"}
+    | {"trackers", "validation_segments"}
+)
+"""Settings that change how a run goes on, not what it is."""
+
+_Result = TypeVar("_Result")
+
+
+def train(
+    data: str | TrajectoryDataset,
+    config: TrainConfig,
+    out: str | Path,
+    *,
+    device: DeviceConfig | None = None,
+    mask: MaskFunction | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    stop_at: int | None = None,
+    silent: bool = False,
+) -> Run:
+    """Train a model and leave it in the run directory `out`.
+
+    Args:
+        data: A data set, or what names one (see `mtm.load_dataset`).
+        config: Settings; `mtm.preset("cpu")` is a start.
+        out: The run directory.
+        device: Where to train; one process on this machine by default.
+        mask: Your own mask function, instead of the one that the settings name.
+        resume: Go on with the run that `out` holds; start one if it holds none.
+        overwrite: Replace the run that `out` holds.
+        stop_at: End this sitting at that step; the learning rate still runs over all steps.
+        silent: Show nothing.
+
+    Returns:
+        The run, loaded from its last checkpoint.
+
+    Raises:
+        MTMError: Of the kind that says what is wrong: data, settings or run directory.
+    """
+    out = Path(out)
+    if mask is not None:
+        config = replace(config, mask=CUSTOM_MASK)
+    elif config.mask == CUSTOM_MASK:
+        raise ConfigError("these settings belong to a mask function of your own: pass mask=...")
+    fabric = _launch(device or DeviceConfig(), config.batch_size)
+    source = datasets.load(data) if isinstance(data, str) else data
+    prepared = prepare(source, config)
+    training, held_out = split(prepared, config)
+    spec = data if isinstance(data, str) else source.metadata.source
+    description = Description(
+        config, prepared.modalities, Normalizer.fit(training), runs.summarize(spec, source)
+    )
+    mask = mask or make_mask(
+        config.mask, visible_fraction=config.visible_fraction, weights=config.mask_weights
+    )
+    _check_mask(mask, prepared.modalities, config.model.segment_length)
+    resuming = _on_first_process(fabric, lambda: _open(out, description, resume, overwrite))
+    validator = held_out and Validator(
+        held_out,
+        description.normalizer,
+        segment_length=config.model.segment_length,
+        mask=mask,
+        segments=config.validation_segments,
+        seed=config.seed,
+    )
+    segments = Segments(training, config.model.segment_length)
+    with torch.random.fork_rng():  # weights and dropout leave the caller's generator alone
+        loop = Loop(
+            fabric, description, out, segments, mask, validator, resume=resuming, silent=silent
+        )
+        loop.run(stop_at)
+    fabric.barrier()
+    return runs.load_run(out)
+
+
+def prepare(source: TrajectoryDataset, config: TrainConfig) -> TrajectoryDataset:
+    """The modalities to model: those configured, else all but rewards, with returns made of them.
+
+    Raises:
+        DataError: A configured modality is unknown, or returns cannot be made.
+    """
+    names = list(config.modalities)
+    if RETURNS.name in names or (not names and "rewards" in source.names):
+        source = add_returns(source, config.returns)
+    return source.select(names or [m.name for m in source.modalities if m.role != "reward"])
+
+
+def split(
+    prepared: TrajectoryDataset, config: TrainConfig
+) -> tuple[TrajectoryDataset, TrajectoryDataset | None]:
+    """Training and held-out episodes; none are held out for a fraction of 0."""
+    if config.validation_fraction == 0:
+        return prepared, None
+    return prepared.split(config.validation_fraction, config.seed)
+
+
+def _check_mask(mask: MaskFunction, modalities: tuple[Modality, ...], segment_length: int) -> None:
+    """Try a mask function, so that its faults show before anything is written."""
+    visible = mask(modalities, segment_length, 2, generator(0, Purpose.MASKS))
+    shape = (2, segment_length, len(modalities))
+    if visible.shape != shape or visible.dtype != bool:
+        raise ConfigError(
+            f"the mask function must return booleans of shape (batch, T, M) = {shape}, got "
+            f"{visible.dtype} of shape {visible.shape}."
+        )
+
+
+def _launch(config: DeviceConfig, batch_size: int) -> Fabric:
+    """Start the processes and share this machine's cores out among them."""
+    processes = config.devices * config.num_nodes
+    if batch_size % processes:
+        raise ConfigError(
+            f"batch_size {batch_size} must be a multiple of the {processes} processes that share it "
+            "(devices * num_nodes)."
+        )
+    try:
+        fabric = Fabric(
+            accelerator=config.accelerator,
+            devices=config.devices,
+            num_nodes=config.num_nodes,
+            strategy=config.strategy,
+            precision=config.precision,
+        )
+    except (ValueError, RuntimeError) as error:
+        raise ConfigError(f"these device settings do not work here: {error}") from error
+    fabric.launch()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    torch.set_num_threads(config.threads or max((cores or 1) // config.devices, 1))
+    return fabric
+
+
+def _on_first_process(fabric: Fabric, action: Callable[[], _Result]) -> _Result:
+    """Do something on one process and give all the result; a failure fails all of them."""
+    outcome: tuple[_Result | None, MTMError | None] = (None, None)
+    if fabric.is_global_zero:
+        try:
+            outcome = (action(), None)
+        except MTMError as error:
+            outcome = (None, error)
+    result, failure = fabric.broadcast(outcome)
+    if failure is not None:
+        raise failure
+    return result  # type: ignore[return-value]
+
+
+def _open(out: Path, description: Description, resume: bool, overwrite: bool) -> bool:
+    """Make or check the run directory; returns whether to go on from a checkpoint."""
+    if resume and overwrite:
+        raise ConfigError("--resume and --overwrite exclude each other; choose one.")
+    if not (resume and (out / "config.json").exists()):
+        runs.create(out, description, overwrite=overwrite)
+        return False
+    old = runs.read_description(out)
+    found = runs.schema_differences(old.modalities, description.modalities)
+    found += runs.data_differences(old.data, description.data)
+    before, after = old.train.to_json(), description.train.to_json()
+    for name in MAY_CHANGE_ON_RESUME:
+        before.pop(name), after.pop(name)
+    found += differences(before, after)
+    if found:
+        listed = "\n".join(f"  - {line}" for line in found)
+        raise RunError(
+            f"{out} cannot be resumed, it was trained with something else:\n{listed}\n"
+            "Give the same settings and data, or choose another --out."
+        )
+    runs.write_description(out, description)
+    return True

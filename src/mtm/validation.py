@@ -1,0 +1,155 @@
+"""How good a model is on held-out episodes, without an environment.
+
+Always the same segments and the same masks for a seed, so that two checkpoints compare. All errors
+are in normalised units (mean squared) or nats (discrete modalities).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mtm import masks
+from mtm.errors import ConfigError
+from mtm.losses import token_errors
+from mtm.masks import MaskFunction, Question
+from mtm.normalizer import Normalizer
+from mtm.randomness import Purpose, generator
+from mtm.segments import Segments
+from mtm.trajectories import Modality, TrajectoryDataset
+
+CAPABILITIES = ("fd", "id", "bc", "rcbc")
+"""Named masks whose prediction errors are reported."""
+
+BATCH_SIZE = 1024
+
+
+class Validator:
+    """Measures a model on held-out segments.
+
+    Args:
+        dataset: The held-out episodes.
+        normalizer: Of the training split.
+        segment_length: T.
+        mask: The training mask, for the reconstruction errors.
+        segments: How many segments to look at.
+        seed: Chooses the segments and the masks.
+    """
+
+    def __init__(
+        self,
+        dataset: TrajectoryDataset,
+        normalizer: Normalizer,
+        *,
+        segment_length: int,
+        mask: MaskFunction,
+        segments: int,
+        seed: int,
+    ) -> None:
+        self.modalities = dataset.modalities
+        self.questions = _possible_questions(self.modalities, segment_length)
+        pool = Segments(dataset, segment_length)
+        numbers = pool.spread(segments, seed)
+        visible = mask(
+            self.modalities, segment_length, len(numbers), generator(seed, Purpose.VALIDATION, 1)
+        )
+        self._batches = []
+        for start in range(0, len(numbers), BATCH_SIZE):
+            part = slice(start, start + BATCH_SIZE)
+            batch = pool.gather(numbers[part])
+            self._batches.append((normalizer.tensors(batch), batch.present, visible[part]))
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the metrics that `measure` gives."""
+        parts = [f"{m.name}/{part}" for m in self.modalities for part in ("hidden", "visible")]
+        baseline = ["fd_copy_last"] if "fd" in self.questions else []
+        return ["loss", *parts, *self.questions, *baseline]
+
+    @torch.no_grad()
+    def measure(self, model: nn.Module) -> dict[str, float]:
+        """All metrics of a model; those that no held-out token bears on are left out."""
+        was_training = model.training
+        model.eval()
+        device = next(model.parameters()).device
+        totals: dict[str, list[float]] = {name: [0.0, 0.0] for name in self.names}
+        for values, present, visible in self._batches:
+            moved = {name: v.to(device) for name, v in values.items()}
+            self._measure_reconstruction(model, moved, present, visible, totals)
+            for name, question in self.questions.items():
+                self._measure_question(model, moved, present, name, question, totals)
+        model.train(was_training)
+        metrics = {name: total / n for name, (total, n) in totals.items() if n > 0}
+        # The training loss: every modality counts alike, however many of its tokens are present.
+        metrics["loss"] = sum(
+            _ratio(
+                totals[f"{m.name}/hidden"][0] + totals[f"{m.name}/visible"][0],
+                totals[f"{m.name}/hidden"][1] + totals[f"{m.name}/visible"][1],
+            )
+            for m in self.modalities
+        )
+        return metrics
+
+    def _measure_reconstruction(
+        self,
+        model: nn.Module,
+        values: dict[str, Tensor],
+        present: np.ndarray,
+        visible: np.ndarray,
+        totals: dict[str, list[float]],
+    ) -> None:
+        shown = visible & present
+        predictions = model(values, torch.from_numpy(shown.reshape(len(shown), -1)))
+        for i, m in enumerate(self.modalities):
+            errors = token_errors(m, predictions[m.name], values[m.name])
+            for part, chosen in (("hidden", present & ~shown), ("visible", shown)):
+                _add(totals[f"{m.name}/{part}"], errors, chosen[:, :, i])
+
+    def _measure_question(
+        self,
+        model: nn.Module,
+        values: dict[str, Tensor],
+        present: np.ndarray,
+        name: str,
+        question: Question,
+        totals: dict[str, list[float]],
+    ) -> None:
+        shown = question.visible & present
+        # A segment counts where everything that the question gives exists.
+        complete = (present | ~question.visible).all(axis=(1, 2))[:, None, None]
+        chosen = question.wanted & present & complete
+        wanted = [m.name for i, m in enumerate(self.modalities) if question.wanted[:, i].any()]
+        predictions = model(values, torch.from_numpy(shown.reshape(len(shown), -1)), wanted)
+        for i, m in enumerate(self.modalities):
+            if m.name not in wanted:
+                continue
+            _add(totals[name], token_errors(m, predictions[m.name], values[m.name]), chosen[:, :, i])
+            if name == "fd" and m.kind == "continuous":
+                copied = values[m.name].roll(1, dims=1)
+                _add(totals["fd_copy_last"], token_errors(m, copied, values[m.name]), chosen[:, :, i])
+
+
+def _possible_questions(
+    modalities: Sequence[Modality], segment_length: int
+) -> dict[str, Question]:
+    """The capabilities that these modalities and this length allow."""
+    questions = {}
+    for name in CAPABILITIES:
+        try:
+            questions[name] = masks.NAMED[name].question(modalities, segment_length)
+        except ConfigError:
+            continue  # such as rcbc without returns: there is nothing to measure
+    return questions
+
+
+def _add(total: list[float], errors: Tensor, chosen: np.ndarray) -> None:
+    picked = errors.cpu()[torch.from_numpy(chosen)]
+    total[0] += float(picked.double().sum())
+    total[1] += picked.numel()
+
+
+def _ratio(total: float, count: float) -> float:
+    return total / count if count else 0.0
