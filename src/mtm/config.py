@@ -63,7 +63,9 @@ class ModelConfig:
             if getattr(self, name) < low
         ]
         if self.heads >= 1 and self.width % self.heads:
-            faults.append(f"model.width {self.width} must be a multiple of model.heads {self.heads}")
+            faults.append(
+                f"model.width {self.width} must be a multiple of model.heads {self.heads}"
+            )
         if self.width % 2:
             faults.append(f"model.width must be even (sines and cosines), got {self.width}")
         if not 0 <= self.dropout < 1:

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -170,9 +170,7 @@ class Loop:
         torch.manual_seed(self.config.seed)
         self.network = MTM(self.modalities, self.config.model)
         groups = parameter_groups(self.network, self.config.optimizer.weight_decay)
-        self.adam = torch.optim.AdamW(
-            groups, lr=0.0, betas=self.config.optimizer.betas, fused=True
-        )
+        self.adam = torch.optim.AdamW(groups, lr=0.0, betas=self.config.optimizer.betas, fused=True)
         self.state = _restore(out, self.network, self.adam) if resume else State(0, 0.0, {})
         self.model, self.optimizer = fabric.setup(self.network, self.adam)
         self.make_batch = BatchMaker(fabric, description, segments, mask)
@@ -189,7 +187,11 @@ class Loop:
         config = self.config
         last = min(config.steps, stop_at or config.steps)
         progress = TrainingProgress(last, self.state.step, silent=self.silent)
-        with progress, _stop_signals(self.fabric, config.log_every) as stop_requested:
+        with ExitStack() as stack:
+            for tracker in self.trackers:
+                stack.callback(tracker.close)
+            stop_requested = stack.enter_context(_stop_signals(self.fabric, config.log_every))
+            stack.enter_context(progress)
             for step in range(self.state.step + 1, last + 1):
                 self._step(step)
                 progress.advance(step)
@@ -209,8 +211,6 @@ class Loop:
                 if stopping and not is_last:
                     progress.say(f"stopped and saved at step {step:,}; continue with --resume")
                     break
-        for tracker in self.trackers:
-            tracker.close()
 
     def _step(self, step: int) -> None:
         config = self.config

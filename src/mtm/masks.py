@@ -144,9 +144,13 @@ class RandomMask:
         batch_size: int,
         rng: np.random.Generator,
     ) -> BoolArray:
-        """An exact count of visible tokens per modality, spread over time at random."""
+        """The same count of visible tokens for each modality, spread over time at random.
+
+        Counts are rounded up or down by chance, so that their mean is exact and short segments are
+        seen whole as often as the range says; rounding down would never show all of one.
+        """
         fraction = rng.uniform(*self.visible_fraction, size=(batch_size, 1, 1))
-        count = np.floor(segment_length * fraction + 1e-9)
+        count = np.floor(segment_length * fraction + rng.random((batch_size, 1, 1)))
         order = rng.random((batch_size, segment_length, len(modalities)))
         visible: BoolArray = order.argsort(axis=1).argsort(axis=1) < count
         return visible
@@ -197,7 +201,9 @@ def _chances(
         shares = [sum(other.role == m.role for other in modalities) for m in modalities]
         chance = np.array([WEIGHTS[m.role] / n for m, n in zip(modalities, shares, strict=True)])
     if (chance < 0).any() or chance.sum() <= 0:
-        raise ConfigError(f"the mask's weights must be >= 0 and not all 0, got {dict(weights or {})}.")
+        raise ConfigError(
+            f"the mask's weights must be >= 0 and not all 0, got {dict(weights or {})}."
+        )
     normalized: np.ndarray[tuple[int], np.dtype[np.float64]] = chance / chance.sum()
     return normalized
 

@@ -44,7 +44,9 @@ class MTM(nn.Module):
         self.modalities = tuple(modalities)
         self.config = config
         self.encoders = nn.ModuleDict({m.name: _modality_encoder(m, D) for m in modalities})
-        self.register_buffer("time_encoding", _sinusoids(config.segment_length, D), persistent=False)
+        self.register_buffer(
+            "time_encoding", _sinusoids(config.segment_length, D), persistent=False
+        )
         self.encoder_modality_encoding = _token(M, D)
         self.decoder_modality_encoding = _token(M, D)
         self.mask_tokens = _token(M, D)
@@ -63,8 +65,8 @@ class MTM(nn.Module):
         """Predict the tokens of each wanted modality from the visible ones.
 
         Args:
-            values: For each modality normalised values (B, T, *shape), or integer classes (B, T).
-                What is stored at hidden tokens has no influence, whatever it is.
+            values: For each modality normalised values (B, T, *shape), or integer classes (B, T);
+                T is at most `segment_length`. What is stored at hidden tokens has no influence.
             visible: (B, L) booleans. Keep it on the CPU, where masks are made: the layout of the
                 packed tokens is worked out there, without waiting for a GPU.
             want: Names of modalities; all if None.
@@ -74,7 +76,8 @@ class MTM(nn.Module):
         """
         layout = Layout.of(visible, self.mask_tokens.device)
         latent = self.encode(values, visible, layout)  # (N, D)
-        decoded = self.decode(latent, layout)  # (B, T, M, D)
+        T = visible.shape[1] // len(self.modalities)
+        decoded = self.decode(latent, layout, T)  # (B, T, M, D)
         predictions = {}
         for i, m in enumerate(self.modalities):
             if want is None or m.name in want:
@@ -84,23 +87,24 @@ class MTM(nn.Module):
 
     def encode(self, values: Mapping[str, Tensor], visible: Tensor, layout: Layout) -> Tensor:
         """The encoder's output for the visible tokens, packed: (N, D)."""
-        B, T, M = layout.batch, self.config.segment_length, len(self.modalities)
+        B, M = layout.batch, len(self.modalities)
+        T = visible.shape[1] // M
         shown = visible.to(self.mask_tokens.device, non_blocking=True).view(B, T, M)
         tokens = torch.stack(
             [self._embed(m, values[m.name], shown[:, :, i]) for i, m in enumerate(self.modalities)],
             dim=2,
         )  # (B, T, M, D)
-        tokens = tokens + self._positions(self.encoder_modality_encoding)
+        tokens = tokens + self._positions(self.encoder_modality_encoding, T)
         packed = take(tokens.view(B * T * M, -1), layout.tokens)  # (N, D)
         encoded: Tensor = self.encoder(packed, layout)
         return encoded
 
-    def decode(self, latent: Tensor, layout: Layout) -> Tensor:
+    def decode(self, latent: Tensor, layout: Layout, length: int) -> Tensor:
         """The decoder's output for all tokens, (B, T, M, D), from the packed latent (N, D)."""
-        B, T, M, D = layout.batch, self.config.segment_length, *self.mask_tokens.shape
+        B, T, (M, D) = layout.batch, length, self.mask_tokens.shape
         blank = self.mask_tokens.expand(B, T, M, D).reshape(B * T * M, D)
         tokens = blank.index_copy(0, layout.tokens, self.to_decoder(latent).to(blank.dtype))
-        tokens = tokens.view(B, T, M, D) + self._positions(self.decoder_modality_encoding)
+        tokens = tokens.view(B, T, M, D) + self._positions(self.decoder_modality_encoding, T)
         everything = Layout.full(B, T * M)
         decoded: Tensor = self.decoder(tokens.view(B * T * M, D), everything)
         return decoded.view(B, T, M, D)
@@ -114,10 +118,10 @@ class MTM(nn.Module):
         embedded: Tensor = self.encoders[modality.name](flat.masked_fill(~shown.unsqueeze(-1), 0.0))
         return embedded
 
-    def _positions(self, modality_encoding: Tensor) -> Tensor:
+    def _positions(self, modality_encoding: Tensor, length: int) -> Tensor:
         """Time and modality encodings together, (T, M, D)."""
         time: Tensor = self.time_encoding  # type: ignore[assignment]
-        return time.unsqueeze(1) + modality_encoding
+        return time[:length].unsqueeze(1) + modality_encoding
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,9 @@ def print_held_out(run: Run, console: Console | None = None) -> None:
     if not metrics:
         console.print("nothing was measured on held-out episodes at this step")
         return
-    table = Table(title="held-out error, normalised (1.0: as good as the mean)", title_justify="left")
+    table = Table(
+        title="held-out error, normalised (1.0: as good as the mean)", title_justify="left"
+    )
     table.add_column("question")
     table.add_column("mask")
     table.add_column("error", justify="right")

@@ -18,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from mtm import checkpoint
@@ -26,6 +27,7 @@ from mtm.config import TrainConfig
 from mtm.errors import RunError
 from mtm.model import MTM
 from mtm.normalizer import Normalizer
+from mtm.returns import horizon_of
 from mtm.trajectories import Metadata, Modality, TrajectoryDataset
 
 FORMAT = 1
@@ -98,7 +100,8 @@ def load_run(path: str | Path, which: Which | int = "last") -> Run:
     path = Path(path)
     description = read_description(path)
     saved = checkpoint.load(path / "checkpoints", which)
-    model = MTM(description.modalities, description.train.model)
+    with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and replaced below
+        model = MTM(description.modalities, description.train.model)
     try:
         model.load_state_dict(saved.model)
     except RuntimeError as error:
@@ -162,15 +165,25 @@ def write_description(path: Path, description: Description) -> None:
     checkpoint.write_atomically(path / "config.json", text.encode())
 
 
-def summarize(spec: str, source: TrajectoryDataset) -> dict[str, Any]:
+def summarize(
+    spec: str, source: TrajectoryDataset, prepared: TrajectoryDataset, config: TrainConfig
+) -> dict[str, Any]:
     """What a run keeps of its data set: enough to recognise it and to act without it."""
-    return {
+    summary = {
         "spec": spec,
         "fingerprint": source.fingerprint,
         "episodes": source.num_episodes,
         "steps": source.num_steps,
         "metadata": asdict(source.metadata),
     }
+    returns = [m.name for m in prepared.modalities if m.role == "return" and m.size == 1]
+    if returns:
+        first = prepared.starts[prepared.known(returns[0])[prepared.starts]]
+        values = prepared.arrays[returns[0]].reshape(-1)[first]
+        made = returns[0] not in source.names and config.returns.kind == "average"
+        summary["first_returns"] = np.percentile(values, range(101)).tolist() if len(first) else []
+        summary["returns_horizon"] = horizon_of(source, config.returns) if made else None
+    return summary
 
 
 def data_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -98,7 +98,8 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     with path.open(newline="") as file:
         try:
             return [
-                {name: float(cell) for name, cell in row.items() if cell} | {"step": int(row["step"])}
+                {name: float(cell) for name, cell in row.items() if cell}
+                | {"step": int(row["step"])}
                 for row in csv.DictReader(file)
             ]
         except (TypeError, ValueError, KeyError, AttributeError) as error:

@@ -75,22 +75,23 @@ def train(
     prepared = prepare(source, config)
     training, held_out = split(prepared, config)
     spec = data if isinstance(data, str) else source.metadata.source
-    description = Description(
-        config, prepared.modalities, Normalizer.fit(training), runs.summarize(spec, source)
-    )
+    summary = runs.summarize(spec, source, prepared, config)
+    description = Description(config, prepared.modalities, Normalizer.fit(training), summary)
     mask = mask or make_mask(
         config.mask, visible_fraction=config.visible_fraction, weights=config.mask_weights
     )
     _check_mask(mask, prepared.modalities, config.model.segment_length)
     resuming = _on_first_process(fabric, lambda: _open(out, description, resume, overwrite))
-    validator = held_out and Validator(
-        held_out,
-        description.normalizer,
-        segment_length=config.model.segment_length,
-        mask=mask,
-        segments=config.validation_segments,
-        seed=config.seed,
-    )
+    validator = None
+    if held_out is not None:
+        validator = Validator(
+            held_out,
+            description.normalizer,
+            segment_length=config.model.segment_length,
+            mask=mask,
+            segments=config.validation_segments,
+            seed=config.seed,
+        )
     segments = Segments(training, config.model.segment_length)
     with torch.random.fork_rng():  # weights and dropout leave the caller's generator alone
         loop = Loop(

@@ -338,6 +338,11 @@ class TrajectoryDataset:
             replace(self.metadata, **changes),
         )
 
+    def known(self, name: str) -> BoolArray:
+        """Where a modality is present, for every flat step, (N,)."""
+        present = self.present.get(name)
+        return np.ones(len(self.arrays[name]), bool) if present is None else present
+
     def chunks(self, name: str) -> Iterator[NDArray[Any]]:
         """The present values of a modality in this view's episodes, a bounded piece at a time."""
         array, known = self.arrays[name], self.present.get(name)
@@ -505,9 +510,7 @@ def _check_values(
             raise DataError(_describe_fault(modality, values, bounds, start + int(faulty.argmax())))
 
 
-def _describe_fault(
-    modality: Modality, values: NDArray[Any], bounds: IntArray, index: int
-) -> str:
+def _describe_fault(modality: Modality, values: NDArray[Any], bounds: IntArray, index: int) -> str:
     episode = int(np.searchsorted(bounds, index, side="right")) - 1
     step = index - int(bounds[episode])
     where = f"modality {modality.name!r}, episode {episode}, step {step}"

@@ -126,15 +126,17 @@ class Validator:
         for i, m in enumerate(self.modalities):
             if m.name not in wanted:
                 continue
-            _add(totals[name], token_errors(m, predictions[m.name], values[m.name]), chosen[:, :, i])
+            _add(
+                totals[name], token_errors(m, predictions[m.name], values[m.name]), chosen[:, :, i]
+            )
             if name == "fd" and m.kind == "continuous":
                 copied = values[m.name].roll(1, dims=1)
-                _add(totals["fd_copy_last"], token_errors(m, copied, values[m.name]), chosen[:, :, i])
+                _add(
+                    totals["fd_copy_last"], token_errors(m, copied, values[m.name]), chosen[:, :, i]
+                )
 
 
-def _possible_questions(
-    modalities: Sequence[Modality], segment_length: int
-) -> dict[str, Question]:
+def _possible_questions(modalities: Sequence[Modality], segment_length: int) -> dict[str, Question]:
     """The capabilities that these modalities and this length allow."""
     questions = {}
     for name in CAPABILITIES:

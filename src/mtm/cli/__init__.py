@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _call(verb, words[length:])
     firsts = {name.split()[0] for name in VERBS}
     seconds = [name for name in VERBS if name.startswith(f"{words[0]} ")]
-    if words[0] in firsts and len(words) == 1 or words[1:2] in (["-h"], ["--help"]):
+    if (words[0] in firsts and len(words) == 1) or words[1:2] in (["-h"], ["--help"]):
         print(_help(seconds or None))
         return 0
     print(f"error: {unknown('command', ' '.join(words[:2]), seconds or VERBS)}", file=sys.stderr)

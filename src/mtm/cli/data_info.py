@@ -27,7 +27,9 @@ def main(words: Sequence[str]) -> None:
     arguments = tyro.cli(Arguments, args=list(words), prog="mtm data info")
     dataset = datasets.load(arguments.spec)
     console = Console(highlight=False)
-    console.print(f"{arguments.spec}: {dataset.num_episodes:,} episodes, {dataset.num_steps:,} steps")
+    console.print(
+        f"{arguments.spec}: {dataset.num_episodes:,} episodes, {dataset.num_steps:,} steps"
+    )
     console.print(_facts(dataset))
     console.print(_modalities(dataset))
 
@@ -40,7 +42,8 @@ def _facts(dataset: TrajectoryDataset) -> Table:
     if "rewards" in dataset.names and dataset.modality("rewards").size == 1:
         returns = episode_returns(dataset)
         table.add_row(
-            "episode return", f"{returns.min():,.1f} to {returns.max():,.1f}, mean {returns.mean():,.1f}"
+            "episode return",
+            f"{returns.min():,.1f} to {returns.max():,.1f}, mean {returns.mean():,.1f}",
         )
     table.add_row("environment", metadata.env_id or "not stated")
     table.add_row("horizon", f"{metadata.horizon:,}" if metadata.horizon else "not stated")

@@ -30,9 +30,7 @@ def load(name: str) -> TrajectoryDataset:
     return NAMES[name]()
 
 
-def point_mass(
-    episodes: int = EPISODES, length: int = LENGTH, seed: int = 0
-) -> TrajectoryDataset:
+def point_mass(episodes: int = EPISODES, length: int = LENGTH, seed: int = 0) -> TrajectoryDataset:
     """A mass on a plane, pushed towards the origin by controllers of varying skill.
 
     States are position and velocity, (4,); actions are forces in [-1, 1], (2,); the reward is high

@@ -34,7 +34,9 @@ def split_arrays(
         if key not in (*END_FLAGS, "offsets")
     }
     if not modalities:
-        raise DataError(f"{source}: no modality found; the file holds {', '.join(arrays) or 'nothing'}.")
+        raise DataError(
+            f"{source}: no modality found; the file holds {', '.join(arrays) or 'nothing'}."
+        )
     lengths = {key: len(values) for key, values in arrays.items() if key != "offsets"}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{key} {n:,}" for key, n in lengths.items())

@@ -1,0 +1,105 @@
+"""What a return-conditioned policy asks for, from what the run knows of its data.
+
+A target can be said as an episode's return, as a normalised score, as a fraction of the range of
+the data's episodes (0 the worst, 1 the best), or be left to `auto`. No environment is touched.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from mtm.errors import ConfigError
+from mtm.run import Run
+from mtm.scores import REFERENCES, family
+
+TargetSpec: TypeAlias = str | float
+"""`auto`, `fraction:0.9`, `score:100`, `return:3000`; a plain number is a return."""
+
+AUTO_QUANTILE = 0.95
+"""`auto` asks for as much as the best episodes of the data brought: this quantile of them."""
+
+Unit: TypeAlias = Literal["return", "score", "fraction"]
+
+
+def resolve_target(run: Run, spec: TargetSpec) -> float:
+    """A target in the units of the modality `returns`, which is what the model is shown.
+
+    Warns when it lies beyond anything that the data reached.
+
+    Raises:
+        ConfigError: The spec cannot be understood, or the data lack what it needs.
+    """
+    quantiles = first_returns(run)
+    value = _value(run, spec, quantiles)
+    low, high = quantiles[0], quantiles[-1]
+    if not low - 0.11 * (high - low) <= value <= high + 0.11 * (high - low):
+        warnings.warn(
+            f"the target {spec} asks for an episode return of {episode_return(run, value):,.1f}; "
+            f"episodes of the data returned {episode_return(run, low):,.1f} to "
+            f"{episode_return(run, high):,.1f}.",
+            stacklevel=2,
+        )
+    return value
+
+
+def episode_return(run: Run, value: float) -> float:
+    """The episode's return that a value of `returns` at its first step stands for."""
+    return value * _scale(run)
+
+
+def first_returns(run: Run) -> np.ndarray:
+    """Quantiles 0, 1, ... 100 % of `returns` at the first step of the data's episodes.
+
+    Raises:
+        ConfigError: The run was trained without returns.
+    """
+    quantiles = run.description.data.get("first_returns")
+    if not quantiles:
+        raise ConfigError(
+            f"{run.path} was trained without returns, so none can be asked for. Train on data with "
+            "rewards, or act by behaviour cloning."
+        )
+    return np.asarray(quantiles, np.float64)
+
+
+def _value(run: Run, spec: TargetSpec, quantiles: np.ndarray) -> float:
+    if spec == "auto":
+        return float(np.interp(AUTO_QUANTILE, np.linspace(0, 1, len(quantiles)), quantiles))
+    unit, number = _parse(spec)
+    if unit == "fraction":
+        return float(quantiles[0] + number * (quantiles[-1] - quantiles[0]))
+    if unit == "score":
+        key = family(run.description.metadata.env_id)
+        if key is None:
+            raise ConfigError(
+                f"a target as score needs reference returns, and there are none for "
+                f"{run.description.metadata.env_id or 'data that name no environment'}. Say "
+                "return:VALUE or fraction:VALUE."
+            )
+        low, high = REFERENCES[key]
+        number = low + number / 100 * (high - low)
+    return number / _scale(run)
+
+
+def _parse(spec: TargetSpec) -> tuple[str, float]:
+    unit, colon, text = str(spec).rpartition(":")
+    unit = unit if colon else "return"
+    try:
+        number = float(text)
+    except ValueError:
+        number = np.nan
+    if unit not in ("return", "score", "fraction") or not np.isfinite(number):
+        raise ConfigError(
+            f"cannot understand the target {spec!r}. Allowed: auto, fraction:NUMBER, score:NUMBER, "
+            "return:NUMBER or a plain number, which is a return."
+        )
+    return unit, number
+
+
+def _scale(run: Run) -> float:
+    """An episode's return divided by what `returns` says at its first step."""
+    horizon = run.description.data.get("returns_horizon")
+    return float(horizon) if horizon else 1.0

@@ -1,0 +1,69 @@
+"""Small data sets that the tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mtm.config import ModelConfig, TrainConfig
+from mtm.datasets import builtin
+from mtm.trajectories import Metadata, Modality, TrajectoryDataset
+
+STATES = Modality("states", (3,), role="state")
+RETURNS = Modality("returns", (), role="return")
+ACTIONS = Modality("actions", (2,), role="action")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _threads() -> None:
+    torch.set_num_threads(min(2, os.cpu_count() or 1))
+
+
+@pytest.fixture
+def modalities() -> tuple[Modality, ...]:
+    return (STATES, RETURNS, ACTIONS)
+
+
+@pytest.fixture
+def dataset() -> TrajectoryDataset:
+    """Seven episodes, some shorter than a segment, whose values tell where they come from."""
+    lengths = [9, 2, 5, 1, 12, 4, 7]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    steps = np.arange(offsets[-1], dtype=np.float32)
+    return TrajectoryDataset.from_arrays(
+        {
+            "states": np.stack([steps, steps + 0.25, steps + 0.5], axis=1),
+            "actions": np.stack([-steps, -steps - 0.5], axis=1),
+            "rewards": steps % 3,
+        },
+        offsets,
+        metadata=Metadata(horizon=20),
+    )
+
+
+@pytest.fixture(scope="session")
+def point_mass() -> TrajectoryDataset:
+    return builtin.point_mass(episodes=60, length=20)
+
+
+@pytest.fixture
+def tiny() -> TrainConfig:
+    """Settings that train in about a second."""
+    return TrainConfig(
+        steps=20,
+        batch_size=16,
+        validation_segments=64,
+        validate_every=10,
+        checkpoint_every=10,
+        log_every=5,
+        model=ModelConfig(width=16, encoder_layers=1, heads=2),
+    )
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "run"

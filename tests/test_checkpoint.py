@@ -1,0 +1,121 @@
+"""Checkpoints survive what can happen to a disk."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtm import checkpoint
+from mtm.checkpoint import State
+from mtm.errors import RunError
+
+
+def save(folder: Path, step: int, loss: float | None = None) -> None:
+    validation = {} if loss is None else {"loss": loss}
+    tensors = {"w": torch.full((1000,), float(step))}
+    checkpoint.save(folder, State(step, 1.5, validation), tensors, {"0.step": torch.tensor(step)})
+
+
+def test_there_and_back(tmp_path: Path) -> None:
+    save(tmp_path, 7, loss=0.25)
+    loaded = checkpoint.load(tmp_path)
+    assert loaded.state == State(7, 1.5, {"loss": 0.25})
+    assert torch.equal(loaded.model["w"], torch.full((1000,), 7.0))
+    assert torch.equal(loaded.optimizer["0.step"], torch.tensor(7))
+
+
+def test_last_is_by_number_and_best_by_held_out_loss(tmp_path: Path) -> None:
+    for step, loss in [(5, 0.5), (90, 0.1), (1000, 0.3), (1_000_000_000, None)]:
+        save(tmp_path, step, loss)
+    assert checkpoint.load(tmp_path, "last").state.step == 1_000_000_000
+    assert checkpoint.load(tmp_path, "best").state.step == 90
+    assert checkpoint.load(tmp_path, 5).state.step == 5
+    with pytest.raises(RunError, match="unknown checkpoint '6'"):
+        checkpoint.load(tmp_path, 6)
+
+
+def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
+    for step, loss in [(1, 0.5), (2, 0.1), (3, 0.4), (4, 0.3), (5, 0.2)]:
+        save(tmp_path, step, loss)
+    checkpoint.prune(tmp_path, keep=2)
+    assert checkpoint.steps(tmp_path) == [2, 4, 5]
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "missing"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(
+    tmp_path: Path, file: str, damage: str
+) -> None:
+    save(tmp_path, 1)
+    save(tmp_path, 2)
+    path = tmp_path / "step-000000002" / file
+    data = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    elif damage == "truncated":
+        path.write_bytes(data[: len(data) // 2])
+    else:
+        place = data.index(b"sha256") if file == "state.json" else len(data) // 2
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+    with pytest.warns(UserWarning, match="step-000000002 is damaged and was passed over"):
+        assert checkpoint.load(tmp_path).state.step == 1
+
+
+def test_only_damaged_ones_left_is_an_error(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    (tmp_path / "step-000000001" / "model.safetensors").write_bytes(b"no")
+    with (
+        pytest.warns(UserWarning, match="damaged"),
+        pytest.raises(RunError, match="no checkpoint in .* can be read"),
+    ):
+        checkpoint.load(tmp_path)
+
+
+def test_no_checkpoint_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="holds no checkpoint"):
+        checkpoint.load(tmp_path)
+
+
+@pytest.fixture
+def small_disk():
+    """No file may grow beyond 2,000 bytes: what a full disk does to a write, for real."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path: Path, request) -> None:
+    save(tmp_path, 1)
+    request.getfixturevalue("small_disk")
+    with pytest.raises(RunError, match="could not save .* step 2 .*checkpoint of step 1 is intact"):
+        save(tmp_path, 2)
+    assert [p.name for p in tmp_path.iterdir()] == ["step-000000001"]
+    assert checkpoint.load(tmp_path).state.step == 1
+
+
+def test_an_unfinished_write_is_not_a_checkpoint(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    leftover = tmp_path / ".step-000000002.tmp"
+    leftover.mkdir()
+    (leftover / "model.safetensors").write_bytes(b"half")
+    assert checkpoint.steps(tmp_path) == [1]
+    save(tmp_path, 2)
+    assert checkpoint.load(tmp_path).state.step == 2
+    assert not leftover.exists()
+
+
+def test_writing_atomically_keeps_the_old_content(tmp_path: Path, request) -> None:
+    path = tmp_path / "config.json"
+    checkpoint.write_atomically(path, b"old")
+    request.getfixturevalue("small_disk")
+    with pytest.raises(RunError, match="could not write"):
+        checkpoint.write_atomically(path, b"n" * 5000)
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["config.json"]

@@ -1,0 +1,140 @@
+"""The command line, end to end, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import mtm
+from mtm import checkpoint
+from mtm.cli import VERBS, main
+from mtm.cli.train import parse
+
+TRAIN = ["train", "--data", "builtin:point-mass", "--preset", "tiny", "--out"]
+
+
+def test_train_resume_and_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "run")
+    assert main([*TRAIN, out, "--stop-at", "30"]) == 0
+    assert main(["train", "--out", out, "--resume"]) == 0  # settings and data are the run's own
+    printed = capsys.readouterr().out
+    assert "forward dynamics" in printed
+    assert "step 60" in printed
+    assert mtm.load_run(out).step == 60
+    assert main([*TRAIN, str(tmp_path / "whole")]) == 0
+    resumed = checkpoint.load(tmp_path / "run" / "checkpoints").model
+    whole = checkpoint.load(tmp_path / "whole" / "checkpoints").model
+    assert all(torch.equal(resumed[name], whole[name]) for name in whole)
+
+
+def test_a_run_s_config_can_be_given_back(tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    assert main([*TRAIN, str(first), "--steps", "2", "--model.width", "24", "--seed", "7"]) == 0
+    words = ["--config", str(first / "config.json"), "--out", "x", "--batch-size", "8"]
+    settings = parse(words).settings
+    assert (settings.steps, settings.model.width, settings.seed) == (2, 24, 7)
+    assert settings.batch_size == 8
+
+
+def test_an_existing_run_is_refused_then_overwritten(tmp_path: Path, capsys) -> None:
+    words = [*TRAIN, str(tmp_path / "run"), "--steps", "2"]
+    assert main(words) == 0
+    assert main(words) == 2
+    assert "already holds a run" in capsys.readouterr().err
+    assert main([*words, "--overwrite"]) == 0
+
+
+def test_all_faults_of_the_settings_at_once(tmp_path: Path, capsys) -> None:
+    words = [*TRAIN, str(tmp_path / "run"), "--steps", "0", "--mask", "rbc", "--model.heads", "3"]
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert "3 fault(s)" in error
+    assert "Did you mean 'rcbc'" in error
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["trian"], "Did you mean 'train'"),
+        (["train", "--out", "x"], "--data is needed"),
+        (["train", "--out", "x", "--data", "nowhere.hdf5"], "no data set at 'nowhere.hdf5'"),
+        (["train", "--out", "x", "--preset", "cpuu"], "Did you mean 'cpu'"),
+        (["train", "--out", "x", "--config", "nowhere.json"], "cannot be read as JSON"),
+        (["data", "info", "builtin:x"], "unknown built-in data set"),
+        (["data", "inof", "x"], "Did you mean 'data info'"),
+        (["masks", "show", "rbc"], "Did you mean 'rcbc'"),
+    ],
+)
+def test_errors_are_one_message_and_exit_code_2(words, message, capsys) -> None:
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_a_faulty_json_config(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps({"train": {"stepz": 1, "model": {"width": "x"}}}))
+    assert main([*TRAIN, "x", "--config", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert "'stepz'" in error
+    assert "model.width must be int" in error
+
+
+def test_data_info(capsys) -> None:
+    assert main(["data", "info", "builtin:point-mass"]) == 0
+    printed = capsys.readouterr().out
+    assert "400 episodes, 20,000 steps" in printed
+    assert "states" in printed
+
+
+def test_masks_are_drawn(capsys) -> None:
+    assert main(["masks", "show", "rcbc", "--length", "3"]) == 0
+    assert "actions   ■  ■  ?" in capsys.readouterr().out
+    assert main(["masks", "show", "random-autoregressive", "--draws", "4"]) == 0
+    assert capsys.readouterr().out.count("states") == 4
+    assert main(["masks", "list"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 9
+
+
+def test_help_names_every_verb(capsys) -> None:
+    assert main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"mtm {verb}" in printed for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb: str, capsys) -> None:
+    with pytest.raises(SystemExit) as done:
+        main([*verb.split(), "--help"])
+    assert done.value.code == 0
+    assert f"mtm {verb}" in capsys.readouterr().out
+
+
+def test_help_and_settings_do_not_load_torch() -> None:
+    """Start-up stays quick: torch is loaded by the verbs that compute."""
+    program = "import sys, mtm, mtm.config, mtm.cli; mtm.cli.main(['--help']); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_modules_can_be_imported_alone() -> None:
+    folder = Path(mtm.__file__).parent
+    names = sorted(
+        "mtm." + ".".join(path.relative_to(folder).with_suffix("").parts)
+        for path in folder.rglob("*.py")
+        if path.name not in ("__init__.py", "__main__.py")
+    )
+    program = "import importlib, sys; importlib.import_module(sys.argv[1])"
+    # A fresh process each would take minutes; one that forgets mtm between imports is as strict.
+    forget = "for m in [m for m in sys.modules if m.split('.')[0] == 'mtm']: del sys.modules[m]\n"
+    program = "import importlib, sys\n" + "".join(
+        f"importlib.import_module({name!r})\n{forget}" for name in names
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

@@ -1,0 +1,162 @@
+"""Loading by name and from files, and what is said when that fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from mtm import datasets
+from mtm.datasets import builtin
+from mtm.datasets.layout import offsets_from_flags
+from mtm.errors import DataError
+
+SHARED_LAYOUT = {
+    "observations": np.arange(20, dtype=np.float32).reshape(10, 2),
+    "actions": np.zeros((10, 1), np.float32),
+    "rewards": np.ones(10, np.float32),
+    "terminals": np.isin(np.arange(10), [3]),
+    "timeouts": np.isin(np.arange(10), [7]),
+}
+
+
+def write_hdf5(path: Path, arrays: dict, **attributes) -> str:
+    with h5py.File(path, "w") as file:
+        for key, values in arrays.items():
+            file[key] = values
+        file.attrs.update(attributes)
+    return str(path)
+
+
+def test_d4rl_layout(tmp_path: Path) -> None:
+    path = write_hdf5(
+        tmp_path / "hopper.hdf5",
+        SHARED_LAYOUT | {"infos/qpos": np.zeros((10, 3)), "next_observations": np.zeros((10, 2))},
+        env_id="Hopper-v5",
+        max_episode_steps=1000,
+        behaviour="random",
+    )
+    data = datasets.load(path)
+    assert data.names == ("states", "actions", "rewards")
+    assert data.lengths.tolist() == [4, 4, 2]  # terminal, timeout, and what is left
+    assert data.metadata.env_id == "Hopper-v5"
+    assert data.metadata.horizon == 1000
+    assert data.metadata.notes == {"behaviour": "random"}
+    assert data.episode(1)["states"][:, 0].tolist() == [8, 10, 12, 14]
+
+
+def test_d4rl_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path))
+    write_hdf5(tmp_path / "hopper_medium_replay-v2.hdf5", SHARED_LAYOUT)
+    assert datasets.load("d4rl:hopper-medium-replay-v2").num_steps == 10
+    with pytest.raises(DataError, match=r"holds neither walker2d_expert-v2.hdf5 nor .*DATASET_DIR"):
+        datasets.load("d4rl:walker2d-expert-v2")
+
+
+def test_npz_with_offsets_gaps_and_own_names(tmp_path: Path) -> None:
+    path = tmp_path / "log.npz"
+    known = np.arange(10) % 2 == 0
+    torque = np.where(known, 1.0, np.nan)
+    np.savez(path, qpos=np.zeros((10, 3)), torque=torque, torque_present=known, offsets=[0, 6, 10])
+    data = datasets.load(str(path))
+    assert data.names == ("qpos", "torque")
+    assert data.lengths.tolist() == [6, 4]
+    assert data.count_present("torque") == 5
+
+
+def test_offsets_from_flags() -> None:
+    assert offsets_from_flags(np.array([0, 1, 0, 1], bool)).tolist() == [0, 2, 4]
+    assert offsets_from_flags(np.array([0, 1, 0], bool)).tolist() == [0, 2, 3]
+    assert offsets_from_flags(np.zeros(3, bool)).tolist() == [0, 3]
+
+
+class Trap:
+    """Unpickling one of these would be seen."""
+
+    def __reduce__(self):
+        return (pytest.fail, ("a pickle was executed",))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("pickle.npz", {"states": np.array([Trap()], object)}, "cannot be read"),
+        ("no-end.npz", {"states": np.zeros((4, 1))}, "nothing says where episodes end"),
+        ("nothing.npz", {"terminals": np.ones(4)}, "no modality found"),
+        ("uneven.npz", {"states": np.zeros((4, 1)), "terminals": np.ones(3)}, "terminals 3"),
+        (
+            "nan.npz",
+            {"states": np.full((4, 1), np.nan), "terminals": np.ones(4)},
+            "nan.npz: modality 'states', episode 0, step 0",
+        ),
+        ("text.npz", {"states": np.array(["a"]), "terminals": np.ones(1)}, "text.npz: .*dtype"),
+    ],
+)
+def test_bad_npz(tmp_path: Path, name: str, content: dict, message: str) -> None:
+    np.savez(tmp_path / name, **content)
+    with pytest.raises(DataError, match=message):
+        datasets.load(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("name", ["cut.hdf5", "cut.npz"])
+def test_a_truncated_file(tmp_path: Path, name: str) -> None:
+    whole = tmp_path / f"whole.{name.split('.')[1]}"
+    if name.endswith("npz"):
+        np.savez(whole, **SHARED_LAYOUT)
+    else:
+        write_hdf5(whole, SHARED_LAYOUT)
+    data = whole.read_bytes()
+    (tmp_path / name).write_bytes(data[: len(data) // 2])
+    with pytest.raises(DataError, match=f"{name} cannot be read"):
+        datasets.load(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"rewards": np.ones(9, np.float32)}, "rewards 9"),
+        ({"note": np.bytes_("hello")}, "'note' holds"),
+        ({"observations": np.full((10, 2), np.inf)}, "bad.hdf5: modality 'states', episode 0"),
+    ],
+)
+def test_bad_hdf5(tmp_path: Path, arrays: dict, message: str) -> None:
+    path = write_hdf5(tmp_path / "bad.hdf5", SHARED_LAYOUT | arrays)
+    with pytest.raises(DataError, match=message):
+        datasets.load(path)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("builtin:pointmass", "Did you mean 'point-mass'"),
+        ("bultin:point-mass", "unknown prefix of a data set 'bultin'. Did you mean 'builtin'"),
+        ("no/such/file.hdf5", "no data set at"),
+    ],
+)
+def test_unknown_specs(spec: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        datasets.load(spec)
+
+
+def test_unknown_kind_of_file(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("1,2")
+    with pytest.raises(DataError, match="unknown kind of file '.csv'"):
+        datasets.load(str(tmp_path / "log.csv"))
+    with pytest.raises(DataError, match="is a directory"):
+        datasets.load(str(tmp_path))
+
+
+def test_point_mass_follows_its_dynamics() -> None:
+    data = builtin.point_mass(episodes=5, length=10)
+    episode = data.episode(3)
+    stepped = builtin.step_point_mass(
+        episode["states"].astype(float), episode["actions"].astype(float)
+    )
+    np.testing.assert_allclose(stepped[:-1], episode["states"][1:], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", builtin.NAMES)
+def test_built_in_sets_are_always_the_same(name: str) -> None:
+    assert datasets.load(f"builtin:{name}").fingerprint == builtin.NAMES[name]().fingerprint

@@ -1,0 +1,121 @@
+"""Each mask against a drawn picture; random ones by their properties."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mtm import config, masks
+from mtm.errors import ConfigError
+from mtm.masks import RandomAutoregressiveMask, RandomMask
+from mtm.trajectories import Modality
+
+# Rows: states, returns, actions. ■ visible, ? wanted, · hidden.
+PICTURES = {
+    "bc": ("■■■■", "····", "■■■?"),
+    "rcbc": ("■■■■", "■■■■", "■■■?"),
+    "id": ("■■■■", "····", "··?·"),
+    "fd": ("■■■?", "····", "■■■·"),
+    "goal": ("■??■", "····", "???·"),
+    "waypoints": ("■?■■", "····", "???·"),
+    "past": ("??■■", "····", "??■■"),
+}
+
+
+def picture(question: masks.Question) -> tuple[str, ...]:
+    marks = np.where(question.visible, "■", np.where(question.wanted, "?", "·"))
+    return tuple("".join(row) for row in marks.T)
+
+
+@pytest.mark.parametrize("name", masks.NAMED)
+def test_named_masks_look_like_their_pictures(name: str, modalities) -> None:
+    assert picture(masks.NAMED[name].question(modalities, 4)) == PICTURES[name]
+
+
+def test_an_earlier_moment_has_less_history(modalities) -> None:
+    question = masks.NAMED["rcbc"].question(modalities, 4, now=1)
+    assert picture(question) == ("■■··", "■■··", "■?··")
+
+
+def test_named_masks_go_by_role_not_by_name() -> None:
+    own = [Modality("qpos"), Modality("torque", role="action"), Modality("qvel")]
+    assert picture(masks.NAMED["fd"].question(own, 3)) == ("■■?", "■■·", "■■?")
+
+
+def test_settings_name_the_same_masks() -> None:
+    assert config.MASK_NAMES == masks.NAMES
+    for name in masks.NAMES:
+        assert masks.summary(name)
+        assert masks.make_mask(name) is not None
+
+
+@pytest.mark.parametrize("name", masks.NAMED)
+def test_specialised_training_draws_every_moment(name: str, modalities) -> None:
+    pattern = masks.NAMED[name]
+    drawn = pattern(modalities, 4, 200, np.random.default_rng(0))
+    expected = {
+        pattern.question(modalities, 4, now).visible.tobytes() for now in pattern.moments(4)
+    }
+    assert {mask.tobytes() for mask in drawn} == expected
+
+
+def test_random_shows_an_exact_count_of_each_modality(modalities) -> None:
+    visible = RandomMask((0.4, 1.0))(modalities, 10, 5000, np.random.default_rng(0))
+    counts = visible.sum(axis=1)
+    assert (counts == counts[:, :1]).all()
+    assert set(counts[:, 0]) == set(range(4, 11))
+    assert abs(counts.mean() - 7) < 0.05
+    assert abs(visible.mean(axis=(0, 2)) - visible.mean()).max() < 0.03  # any time alike
+
+
+def test_random_autoregressive_hides_everything_after_one_token(modalities) -> None:
+    visible = RandomAutoregressiveMask()(modalities, 4, 5000, np.random.default_rng(0))
+    tokens = visible.reshape(5000, 12)
+    assert not tokens[:, -1].any()
+    assert len({mask.tobytes() for mask in visible}) > 500  # samples do not share one mask
+
+
+def test_random_autoregressive_respects_its_weights(modalities) -> None:
+    mask = RandomAutoregressiveMask((1.0, 1.0), {"returns": 1.0})
+    tokens = mask(modalities, 4, 2000, np.random.default_rng(0)).reshape(2000, 12)
+    first_hidden = tokens.argmin(axis=1)
+    assert set(first_hidden) == {1, 4, 7, 10}
+    everything_before = np.arange(12)[None] < first_hidden[:, None]
+    assert (tokens == everything_before).all()
+
+
+def test_any_modality_list_works() -> None:
+    own = [Modality("a"), Modality("b"), Modality("c"), Modality("d")]
+    assert RandomAutoregressiveMask()(own, 5, 3, np.random.default_rng(0)).shape == (3, 5, 4)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda m: masks.make_mask("rccb"), "unknown mask 'rccb'. Did you mean 'rcbc'"),
+        (lambda m: masks.NAMED["rcbc"].question(m[::2], 4), "role return"),
+        (lambda m: masks.NAMED["fd"].question(m, 1), "too short"),
+        (lambda m: masks.NAMED["fd"].question(m, 4, now=3), r"allowed: \[0, 1, 2\]"),
+        (
+            lambda m: RandomAutoregressiveMask(weights={"state": 1})(
+                m, 4, 1, np.random.default_rng(0)
+            ),
+            "Did you mean 'states'",
+        ),
+    ],
+)
+def test_faults_are_named(make, message: str, modalities) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make(modalities)
+
+
+def test_the_grid_labels_its_rows(modalities) -> None:
+    question = masks.NAMED["rcbc"].question(modalities, 3)
+    assert masks.draw(question.visible, modalities, question.wanted) == "\n".join(
+        [
+            "          0  1  2",
+            "states    ■  ■  ■",
+            "returns   ■  ■  ■",
+            "actions   ■  ■  ?",
+        ]
+    )

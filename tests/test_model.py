@@ -1,0 +1,180 @@
+"""The network: what is hidden or absent cannot matter, and every parameter does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mtm.config import ModelConfig
+from mtm.losses import reconstruction_losses
+from mtm.masks import RandomAutoregressiveMask
+from mtm.model import MTM, Layout
+from mtm.trajectories import Modality
+
+MODALITIES = (
+    Modality("states", (3,)),
+    Modality("gripper", (), "discrete", 4),
+    Modality("returns", (), role="return"),
+    Modality("actions", (2, 2), role="action"),
+)
+B, T, M = 6, 5, len(MODALITIES)
+
+
+def make_model(**changes) -> MTM:
+    torch.manual_seed(0)
+    sizes = {"segment_length": T, "width": 32, "heads": 2, **changes}
+    return MTM(MODALITIES, ModelConfig(**sizes)).eval()
+
+
+def make_values(seed: int = 0) -> dict[str, torch.Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    return {
+        "states": torch.randn(B, T, 3, generator=g),
+        "gripper": torch.randint(4, (B, T), generator=g),
+        "returns": torch.randn(B, T, generator=g),
+        "actions": torch.randn(B, T, 2, 2, generator=g),
+    }
+
+
+def random_visible(seed: int = 0) -> torch.Tensor:
+    rng = np.random.default_rng(seed)
+    return torch.from_numpy(RandomAutoregressiveMask()(MODALITIES, T, B, rng).reshape(B, T * M))
+
+
+def at(visible: torch.Tensor, name: str) -> torch.Tensor:
+    """The mask of one modality, (B, T)."""
+    return visible.view(B, T, M)[:, :, [m.name for m in MODALITIES].index(name)]
+
+
+def spoil(values: dict[str, torch.Tensor], chosen: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Replace the chosen tokens with the worst that can be stored there."""
+    spoiled = {}
+    for name, v in values.items():
+        here = at(chosen, name).view(B, T, *[1] * (v.ndim - 2))
+        spoiled[name] = v.masked_fill(here, 3 if name == "gripper" else float("nan"))
+    return spoiled
+
+
+def test_shapes_of_predictions() -> None:
+    out = make_model()(make_values(), random_visible())
+    assert {name: tuple(v.shape) for name, v in out.items()} == {
+        "states": (B, T, 3),
+        "gripper": (B, T, 4),
+        "returns": (B, T),
+        "actions": (B, T, 2, 2),
+    }
+    assert list(make_model()(make_values(), random_visible(), ["returns"])) == ["returns"]
+
+
+def test_hidden_values_cannot_influence_a_prediction() -> None:
+    model, values, visible = make_model(), make_values(), random_visible()
+    reference = model(values, visible)
+    for name, prediction in model(spoil(values, ~visible), visible).items():
+        assert torch.equal(prediction, reference[name]), name
+
+
+def test_every_visible_value_can() -> None:
+    model, values = make_model(), make_values()
+    everything = torch.ones(B, T * M, dtype=torch.bool)
+    reference = model(values, everything)["states"]
+    for m in MODALITIES:
+        for t in range(T):
+            changed = {k: v.clone() for k, v in values.items()}
+            changed[m.name][:, t] = (changed[m.name][:, t] + 1) % 4
+            assert not torch.equal(model(changed, everything)["states"], reference), (m.name, t)
+
+
+def test_samples_do_not_see_each_other() -> None:
+    model, values, visible = make_model(), make_values(), random_visible()
+    alone = model({k: v[2:3] for k, v in values.items()}, visible[2:3])
+    together = model(values, visible)
+    for name in alone:
+        torch.testing.assert_close(alone[name][0], together[name][2])
+
+
+def test_packing_gives_what_a_padded_encoder_gives() -> None:
+    """The packed encoder against attention over all tokens with the hidden ones masked out."""
+    model, values, visible = make_model(), make_values(), random_visible()
+    visible[0] = True  # one sample shows everything, so nothing is packed away for it
+    visible[1] = False  # and one shows nothing
+    layout = Layout.of(visible, torch.device("cpu"))
+    packed = model.encode(values, visible, layout)
+    padded_layout = Layout(
+        B, T * M, torch.arange(B * T * M), torch.arange(B * T * M), visible[:, None, None, :]
+    )
+    padded = model.encode(values, visible, padded_layout)
+    torch.testing.assert_close(packed, padded[visible.flatten()], rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_visible_is_allowed() -> None:
+    out = make_model()(make_values(), torch.zeros(B, T * M, dtype=torch.bool))
+    assert all(v.isfinite().all() for v in out.values())
+
+
+def losses_of(model, values, visible, present):
+    counts = present.sum(dim=(0, 1))
+    return reconstruction_losses(MODALITIES, model(values, visible), values, present, counts)
+
+
+def test_absent_values_change_no_loss_and_no_gradient() -> None:
+    present = torch.rand(B, T, M, generator=torch.Generator().manual_seed(1)) < 0.6
+    visible = random_visible() & present.view(B, T * M)
+    gradients = []
+    for values in (make_values(), spoil(make_values(), ~present.view(B, T * M))):
+        model = make_model()
+        sum(losses_of(model, values, visible, present).values()).backward()
+        gradients.append([p.grad.clone() for p in model.parameters()])
+    for a, b in zip(*gradients, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_modality_absent_in_the_batch_gets_no_gradient_in_its_head() -> None:
+    model = make_model()
+    present = torch.ones(B, T, M, dtype=torch.bool)
+    present[:, :, 3] = False
+    visible = random_visible() & present.view(B, T * M)
+    sum(losses_of(model, make_values(), visible, present).values()).backward()
+    for p in (*model.heads["actions"].parameters(), *model.encoders["actions"].parameters()):
+        assert p.grad.abs().max() == 0
+
+
+def test_every_parameter_gets_a_gradient() -> None:
+    model = make_model()
+    present = torch.ones(B, T, M, dtype=torch.bool)
+    sum(losses_of(model, make_values(), random_visible(), present).values()).backward()
+    for name, p in model.named_parameters():
+        assert p.grad is not None, name
+        assert p.grad.abs().max() > 0, name
+
+
+def test_visible_tokens_are_part_of_the_loss() -> None:
+    model, values = make_model(), make_values()
+    everything = torch.ones(B, T * M, dtype=torch.bool)
+    present = everything.view(B, T, M)
+    losses = losses_of(model, values, everything, present)
+    prediction = model(values, everything)["states"]
+    torch.testing.assert_close(losses["states"], ((prediction - values["states"]) ** 2).mean())
+    logits = model(values, everything)["gripper"]
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), values["gripper"].flatten())
+    torch.testing.assert_close(losses["gripper"], expected)
+
+
+def test_dropout_acts_in_training_only() -> None:
+    model, values, visible = make_model(dropout=0.5), make_values(), random_visible()
+    assert torch.equal(model(values, visible)["states"], model(values, visible)["states"])
+    model.train()
+    assert not torch.equal(model(values, visible)["states"], model(values, visible)["states"])
+
+
+@pytest.mark.parametrize("length", [1, 64])
+def test_any_segment_length(length: int) -> None:
+    model = make_model(segment_length=length)
+    values = {
+        "states": torch.randn(2, length, 3),
+        "gripper": torch.zeros(2, length, dtype=torch.int64),
+        "returns": torch.randn(2, length),
+        "actions": torch.randn(2, length, 2, 2),
+    }
+    out = model(values, torch.rand(2, length * M) < 0.5)
+    assert out["states"].shape == (2, length, 3)

@@ -1,0 +1,71 @@
+"""Statistics count present values of the training split, and nothing else."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import mtm.trajectories
+from mtm.errors import DataError
+from mtm.normalizer import Normalizer
+from mtm.trajectories import TrajectoryDataset
+
+
+def random_set(seed: int = 0, absent_value: float = 0.0) -> TrajectoryDataset:
+    rng = np.random.default_rng(seed)
+    values = rng.normal(5, 3, size=(100, 4)).astype(np.float32)
+    known = rng.random(100) < 0.7
+    values[~known] = absent_value
+    return TrajectoryDataset.from_arrays(
+        {"states": values, "gripper": rng.integers(3, size=100)},
+        [0, 30, 60, 100],
+        present={"states": known},
+    )
+
+
+def test_statistics_of_present_values_in_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mtm.trajectories, "CHUNK_STEPS", 7)  # many chunks to merge
+    view = random_set().subset([0, 2])
+    known = view.present["states"].copy()
+    known[30:60] = False
+    values = view.arrays["states"][known].astype(np.float64)
+    statistics = Normalizer.fit(view).statistics["states"]
+    np.testing.assert_allclose(statistics.mean, values.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(statistics.std, values.std(axis=0), rtol=1e-6)
+    np.testing.assert_array_equal(statistics.low, values.min(axis=0).astype(np.float32))
+
+
+@pytest.mark.parametrize("value", [1e9, np.nan, np.inf])
+def test_absent_values_change_nothing(value: float) -> None:
+    reference = Normalizer.fit(random_set()).to_json()
+    assert Normalizer.fit(random_set(absent_value=value)).to_json() == reference
+
+
+def test_there_and_back_and_json_to_the_bit() -> None:
+    normalizer = Normalizer.fit(random_set())
+    again = Normalizer.from_json(json.loads(json.dumps(normalizer.to_json())))
+    x = torch.randn(5, 2, 4)
+    assert torch.equal(normalizer.normalize("states", x), again.normalize("states", x))
+    back = normalizer.denormalize("states", normalizer.normalize("states", x))
+    torch.testing.assert_close(back, x)
+    classes = torch.tensor([0, 1, 2])
+    assert torch.equal(normalizer.normalize("gripper", classes), classes)
+
+
+def test_a_constant_feature_is_not_blown_up() -> None:
+    data = TrajectoryDataset.from_arrays({"states": np.full((10, 2), 7.0)}, [0, 10])
+    normalized = Normalizer.fit(data).normalize("states", torch.full((1, 1, 2), 7.0))
+    assert normalized.abs().max() == 0
+
+
+def test_a_modality_absent_everywhere_is_named() -> None:
+    data = TrajectoryDataset.from_arrays(
+        {"states": np.zeros((4, 1)), "actions": np.zeros((4, 1))},
+        [0, 4],
+        present={"actions": np.zeros(4, bool)},
+    )
+    with pytest.raises(DataError, match="'actions' is absent in every step"):
+        Normalizer.fit(data)

@@ -1,0 +1,44 @@
+"""Metrics reach their files."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mtm.errors import MissingExtraError, RunError
+from mtm.trackers import MetricsFile, read_metrics
+from mtm.training import train
+
+
+def test_metrics_csv_leaves_unmeasured_cells_empty(tmp_path: Path) -> None:
+    file = MetricsFile(tmp_path / "metrics.csv", ["loss", "val/loss"])
+    file.log(5, {"loss": 0.5})
+    file.log(10, {"loss": 0.25, "val/loss": 0.125})
+    file.close()
+    assert read_metrics(tmp_path / "metrics.csv") == [
+        {"step": 5, "loss": 0.5},
+        {"step": 10, "loss": 0.25, "val/loss": 0.125},
+    ]
+
+
+def test_a_damaged_metrics_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text("step,loss\n1,one\n")
+    with pytest.raises(RunError, match=r"metrics.csv is damaged"):
+        read_metrics(tmp_path / "metrics.csv")
+
+
+def test_tensorboard(point_mass, tiny, out) -> None:
+    pytest.importorskip("tensorboard", reason="the extra `tensorboard` is not installed")
+    train(point_mass, replace(tiny, trackers=("tensorboard",)), out, silent=True)
+    assert list((out / "tensorboard").glob("events.*"))
+
+
+def test_a_missing_tracker_prints_the_line_that_installs_it(
+    point_mass, tiny, out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)  # what Python does for an absent package
+    with pytest.raises(MissingExtraError, match=r'pip install "masked-trajectory-models\[wandb\]"'):
+        train(point_mass, replace(tiny, trackers=("wandb",)), out, silent=True)

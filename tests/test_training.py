@@ -1,0 +1,347 @@
+"""Training: repeatable, resumable, and it learns."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import mtm
+from mtm import checkpoint, masks
+from mtm.config import DeviceConfig, ModelConfig, OptimizerConfig, ReturnsConfig, TrainConfig
+from mtm.datasets import builtin
+from mtm.errors import ConfigError, DataError, RunError
+from mtm.loop import learning_rate, parameter_groups
+from mtm.model import MTM
+from mtm.training import prepare, train
+from mtm.trajectories import TrajectoryDataset
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    loaded = checkpoint.load(path / "checkpoints")
+    return loaded.model | {f"optimizer.{k}": v for k, v in loaded.optimizer.items()}
+
+
+def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def with_gaps(data: TrajectoryDataset, stored: float) -> TrajectoryDataset:
+    """Half of the actions absent, with `stored` in their place."""
+    known = np.random.default_rng(0).random(len(data.arrays["actions"])) < 0.5
+    actions = np.where(known[:, None], data.arrays["actions"], np.float32(stored))
+    return TrajectoryDataset.from_arrays(
+        dict(data.arrays) | {"actions": actions},
+        [0, *data.ends],
+        present={"actions": known},
+        metadata=data.metadata,
+    )
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_ten_steps_and_ten_resumed_are_twenty_to_the_bit(
+    point_mass, tiny, tmp_path, dropout
+) -> None:
+    config = replace(tiny, model=replace(tiny.model, dropout=dropout))
+    train(point_mass, config, tmp_path / "whole", silent=True)
+    part = train(point_mass, config, tmp_path / "parts", stop_at=10, silent=True)
+    assert part.step == 10
+    run = train(point_mass, config, tmp_path / "parts", resume=True, silent=True)
+    assert run.step == 20
+    assert equal(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+
+
+def test_same_seed_is_equal_and_another_differs(point_mass, tiny, tmp_path) -> None:
+    for name, seed in [("a", 0), ("b", 0), ("c", 1)]:
+        train(point_mass, replace(tiny, seed=seed), tmp_path / name, silent=True)
+    assert equal(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    assert not equal(weights(tmp_path / "a"), weights(tmp_path / "c"))
+
+
+def test_the_caller_s_random_numbers_are_left_alone(point_mass, tiny, out) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    train(point_mass, tiny, out, silent=True)
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_every_parameter_moves(point_mass, tiny, out) -> None:
+    train(point_mass, replace(tiny, checkpoint_every=1, keep_checkpoints=99), out, silent=True)
+    first = checkpoint.load(out / "checkpoints", 1).model
+    last = checkpoint.load(out / "checkpoints", 20).model
+    assert [name for name in first if torch.equal(first[name], last[name])] == []
+
+
+def test_absent_values_change_nothing_to_the_bit(point_mass, tiny, tmp_path) -> None:
+    for name, stored in [("zero", 0.0), ("nan", np.nan)]:
+        train(with_gaps(point_mass, stored), tiny, tmp_path / name, silent=True)
+    assert equal(weights(tmp_path / "zero"), weights(tmp_path / "nan"))
+    descriptions = [mtm.load_run(tmp_path / n).normalizer.to_json() for n in ("zero", "nan")]
+    assert descriptions[0] == descriptions[1]
+
+
+def test_it_learns_the_point_mass(tmp_path) -> None:
+    """Forward dynamics 20 times better than copying; actions from states, which tell them exactly."""
+    config = TrainConfig(
+        steps=500,
+        batch_size=128,
+        validate_every=500,
+        checkpoint_every=500,
+        model=ModelConfig(width=64),
+        optimizer=OptimizerConfig(learning_rate=2e-3, warmup_steps=50),
+    )
+    train(builtin.point_mass(), config, tmp_path / "run", silent=True)
+    held_out = checkpoint.load(tmp_path / "run" / "checkpoints").state.validation
+    assert held_out["fd_copy_last"] > 0.03
+    assert held_out["fd"] < held_out["fd_copy_last"] / 5
+    assert held_out["id"] < 0.5
+    assert held_out["states/visible"] < 0.02
+
+
+def test_a_discrete_modality_is_learned(tmp_path) -> None:
+    config = TrainConfig(
+        steps=150,
+        batch_size=64,
+        validate_every=150,
+        checkpoint_every=150,
+        model=ModelConfig(width=32, heads=2),
+        optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=20),
+    )
+    train("builtin:sinusoids", config, tmp_path / "run", silent=True)
+    held_out = checkpoint.load(tmp_path / "run" / "checkpoints").state.validation
+    assert held_out["phase/visible"] < 0.1
+    assert held_out["phase/hidden"] < 0.8 * np.log(4)  # well below guessing among four
+
+
+@pytest.mark.parametrize("mask", ["random", *masks.NAMED])
+def test_the_loop_trains_with_any_mask(point_mass, tiny, out, mask) -> None:
+    run = train(point_mass, replace(tiny, mask=mask, steps=2), out, silent=True)
+    assert run.description.train.mask == mask
+
+
+def test_a_mask_of_one_s_own(point_mass, tiny, out) -> None:
+    def first_step_only(modalities, segment_length, batch_size, rng):
+        visible = np.zeros((batch_size, segment_length, len(modalities)), bool)
+        visible[:, 0] = True
+        return visible
+
+    run = train(point_mass, replace(tiny, steps=2), out, mask=first_step_only, silent=True)
+    assert run.description.train.mask == "custom"
+    with pytest.raises(ConfigError, match=r"pass mask=\.\.\."):
+        train(point_mass, run.description.train, out, silent=True)
+    with pytest.raises(ConfigError, match=r"booleans of shape .* got float64"):
+        train(point_mass, tiny, out, mask=lambda m, T, B, rng: np.ones((B, T)), silent=True)
+
+
+def test_modalities_are_chosen(point_mass, tiny, out) -> None:
+    config = replace(tiny, steps=2, modalities=("actions", "states"))
+    assert [m.name for m in train(point_mass, config, out, silent=True).modalities] == [
+        "actions",
+        "states",
+    ]
+    with pytest.raises(DataError, match="Did you mean 'states'"):
+        prepare(point_mass, replace(tiny, modalities=("state",)))
+
+
+def test_no_validation_and_one_episode(tiny, out) -> None:
+    data = TrajectoryDataset.from_arrays({"states": np.random.rand(30, 2)}, [0, 30])
+    run = train(data, replace(tiny, validation_fraction=0.0), out, silent=True)
+    assert run.step == 20
+    assert checkpoint.load(out / "checkpoints", "best").state.step == 20
+
+
+def test_a_run_loads_without_its_data(point_mass, tiny, tmp_path) -> None:
+    file = tmp_path / "data.npz"
+    np.savez(file, **point_mass.arrays, offsets=[0, *point_mass.ends])
+    train(str(file), tiny, tmp_path / "run", silent=True)
+    file.unlink()
+    (tmp_path / "run").rename(tmp_path / "elsewhere")
+    run = mtm.load_run(tmp_path / "elsewhere", "best")
+    assert run.description.data["episodes"] == 60
+    values = {"states": torch.zeros(1, 4, 4), "returns": torch.zeros(1, 4)}
+    values["actions"] = torch.zeros(1, 4, 2)
+    out = run.model(values, torch.ones(1, 12, dtype=torch.bool))
+    assert out["states"].shape == (1, 4, 4)
+
+
+def test_metrics_are_continuous_over_a_crash(point_mass, tiny, out) -> None:
+    """The crash came after step 15 was logged and before it was saved."""
+    train(point_mass, tiny, out, silent=True, stop_at=15)
+    for path in (out / "checkpoints").glob("step-*15"):
+        for file in path.iterdir():
+            file.unlink()
+        path.rmdir()
+    train(point_mass, tiny, out, silent=True, resume=True)
+    with (out / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["step"]) for row in rows] == [5, 10, 15, 20]
+    assert rows[1]["val/fd"]
+    assert not rows[0]["val/fd"]
+    assert float(rows[-1]["loss"]) == pytest.approx(
+        sum(float(rows[-1][f"loss/{n}"]) for n in ("states", "returns", "actions")), rel=1e-4
+    )
+
+
+def test_an_existing_run_is_not_overwritten(point_mass, tiny, out) -> None:
+    train(point_mass, tiny, out, silent=True)
+    before = weights(out)
+    with pytest.raises(RunError, match="already holds a run.*--resume.*--overwrite"):
+        train(point_mass, replace(tiny, seed=1), out, silent=True)
+    assert equal(weights(out), before)
+    train(point_mass, replace(tiny, seed=1), out, overwrite=True, silent=True)
+    assert not equal(weights(out), before)
+
+
+def test_a_directory_that_is_not_a_run_is_left_alone(point_mass, tiny, out) -> None:
+    out.mkdir()
+    (out / "thesis.tex").write_text("years of work")
+    with pytest.raises(RunError, match="exists and is not a run"):
+        train(point_mass, tiny, out, overwrite=True, silent=True)
+    assert (out / "thesis.tex").read_text() == "years of work"
+
+
+def test_resume_refuses_what_differs_and_says_what(point_mass, tiny, out) -> None:
+    train(point_mass, tiny, out, silent=True)
+    wider = replace(tiny, model=replace(tiny.model, width=32), seed=3)
+    with pytest.raises(RunError, match=r"(?s)model.width: 16 -> 32.*seed: 0 -> 3"):
+        train(point_mass, wider, out, resume=True, silent=True)
+    with pytest.raises(RunError, match="data fingerprint"):
+        train(builtin.point_mass(60, 20, seed=9), tiny, out, resume=True, silent=True)
+    with pytest.raises(RunError, match=r"modalities: .* -> states\[4\]"):
+        train(point_mass.select(["states"]), tiny, out, resume=True, silent=True)
+
+
+def test_resume_may_go_on_for_longer(point_mass, tiny, out) -> None:
+    train(point_mass, tiny, out, silent=True)
+    run = train(point_mass, replace(tiny, steps=25), out, resume=True, silent=True)
+    assert run.step == 25
+    assert json.loads((out / "config.json").read_text())["train"]["steps"] == 25
+
+
+def test_resume_falls_back_from_a_damaged_checkpoint(point_mass, tiny, tmp_path) -> None:
+    train(point_mass, tiny, tmp_path / "whole", silent=True)
+    train(point_mass, tiny, tmp_path / "damaged", silent=True)
+    newest = tmp_path / "damaged" / "checkpoints" / "step-000000020" / "model.safetensors"
+    newest.write_bytes(newest.read_bytes()[:100])
+    with pytest.warns(UserWarning, match="step-000000020 is damaged"):
+        train(point_mass, tiny, tmp_path / "damaged", resume=True, silent=True)
+    assert equal(weights(tmp_path / "whole"), weights(tmp_path / "damaged"))
+
+
+def test_ctrl_c_saves_and_resumes_to_the_same_end(point_mass, tiny, tmp_path) -> None:
+    config = replace(tiny, steps=400, log_every=1)
+    train(point_mass, config, tmp_path / "whole", silent=True)
+    out = tmp_path / "stopped"
+
+    def interrupt_once_under_way() -> None:
+        while not (out / "metrics.csv").exists() or len(_lines(out)) < 4:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt_once_under_way)
+    thread.start()
+    run = train(point_mass, config, out, silent=True)
+    thread.join()
+    assert 3 <= run.step < 400
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    train(point_mass, config, out, resume=True, silent=True)
+    assert equal(weights(tmp_path / "whole"), weights(out))
+
+
+def _lines(out: Path) -> list[str]:
+    return (out / "metrics.csv").read_text().splitlines()
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(point_mass, tiny, out) -> None:
+    hot = replace(
+        tiny,
+        steps=200,
+        optimizer=OptimizerConfig(learning_rate=1e30, warmup_steps=0, clip_norm=0.0),
+    )
+    with pytest.raises(RunError, match="the loss became (nan|inf)"):
+        train(point_mass, hot, out, silent=True)
+
+
+def test_learning_rate_is_a_function_of_the_step() -> None:
+    config = OptimizerConfig(learning_rate=1.0, final_learning_rate=0.1, warmup_steps=10)
+    rates = [learning_rate(step, 110, config) for step in range(111)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[9] == rates[10] == pytest.approx(1.0)
+    assert rates[60] == pytest.approx(0.55)
+    assert rates[110] == pytest.approx(0.1)
+    assert all(a > b for a, b in zip(rates[10:], rates[11:], strict=False))
+
+
+def test_no_decay_on_biases_norms_encodings_and_mask_tokens(modalities) -> None:
+    model = MTM(modalities, ModelConfig(width=16, heads=2))
+    decayed, spared = parameter_groups(model, 0.1)
+    names = {id(p): name for name, p in model.named_parameters()}
+    assert len(decayed["params"]) + len(spared["params"]) == len(names)
+    assert all(names[id(p)].endswith(".weight") and p.ndim == 2 for p in decayed["params"])
+    spared_names = {names[id(p)] for p in spared["params"]}
+    assert {"mask_tokens", "encoder_modality_encoding", "encoder.norm.weight"} <= spared_names
+    assert {n for n in names.values() if n.endswith("bias")} <= spared_names
+
+
+def test_horizon_and_kind_of_returns_reach_the_model(point_mass, tiny) -> None:
+    average = prepare(point_mass, tiny).arrays["returns"]
+    total = prepare(point_mass, replace(tiny, returns=ReturnsConfig(kind="sum"))).arrays["returns"]
+    assert total[0] == pytest.approx(20 * average[0], rel=1e-5)
+
+
+def test_batch_size_must_be_shared_evenly(point_mass, tiny, out) -> None:
+    with pytest.raises(ConfigError, match="batch_size 16 must be a multiple of the 3"):
+        train(point_mass, tiny, out, device=DeviceConfig(devices=3), silent=True)
+
+
+DDP_PROGRAM = """
+import sys
+import numpy as np
+from mtm.config import DeviceConfig, ModelConfig, TrainConfig
+from mtm.datasets import builtin
+from mtm.training import train
+from mtm.trajectories import TrajectoryDataset
+
+if __name__ == "__main__":
+    out, devices = sys.argv[1], int(sys.argv[2])
+    base = builtin.point_mass(episodes=60, length=20)
+    known = np.random.default_rng(0).random(1200) < 0.5
+    data = TrajectoryDataset.from_arrays(
+        base.arrays, [0, *base.ends], present={"actions": known}, metadata=base.metadata
+    )
+    config = TrainConfig(
+        steps=6, batch_size=16, validation_segments=64, validate_every=3, checkpoint_every=3,
+        log_every=3, model=ModelConfig(width=16, encoder_layers=1, heads=2),
+    )
+    strategy = "ddp" if devices > 1 else "auto"
+    train(data, config, out, silent=True,
+          device=DeviceConfig(accelerator="cpu", devices=devices, strategy=strategy, threads=1))
+"""
+
+
+def test_two_processes_match_one_with_the_joined_batch(tmp_path) -> None:
+    """Under DDP, with half of the actions absent, so that the parts of a batch weigh differently."""
+    program = tmp_path / "program.py"
+    program.write_text(DDP_PROGRAM)
+    for name, devices in [("one", "1"), ("two", "2")]:
+        subprocess.run(
+            [sys.executable, str(program), str(tmp_path / name), devices], check=True, timeout=300
+        )
+    one, two = (checkpoint.load(tmp_path / n / "checkpoints").model for n in ("one", "two"))
+    for name in one:
+        torch.testing.assert_close(one[name], two[name], rtol=1e-4, atol=1e-5)
+    logged = [(tmp_path / n / "metrics.csv").read_text().splitlines()[1] for n in ("one", "two")]
+    losses = [[float(cell) for cell in line.split(",")[1:5]] for line in logged]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
