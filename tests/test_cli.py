@@ -120,7 +120,10 @@ def test_every_verb_has_help(verb: str, capsys) -> None:
 
 def test_help_and_settings_do_not_load_torch() -> None:
     """Start-up stays quick: torch is loaded by the verbs that compute."""
-    program = "import sys, mtm, mtm.config, mtm.cli; mtm.cli.main(['--help']); assert 'torch' not in sys.modules"
+    program = (
+        "import sys, mtm, mtm.config, mtm.cli; mtm.cli.main(['--help']); "
+        "assert 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
 
 

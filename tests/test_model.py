@@ -9,7 +9,7 @@ import torch
 from mtm.config import ModelConfig
 from mtm.losses import reconstruction_losses
 from mtm.masks import RandomAutoregressiveMask
-from mtm.model import MTM, Layout
+from mtm.model import MTM, Layout, nearest
 from mtm.trajectories import Modality
 
 MODALITIES = (
@@ -105,6 +105,26 @@ def test_packing_gives_what_a_padded_encoder_gives() -> None:
     )
     padded = model.encode(values, visible, padded_layout)
     torch.testing.assert_close(packed, padded[visible.flatten()], rtol=1e-4, atol=1e-5)
+
+
+def test_the_nearest_visible_value() -> None:
+    values = torch.tensor([[1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, torch.nan]])
+    visible = torch.tensor([[0, 1, 0, 1, 0], [0, 0, 0, 0, 0]], dtype=torch.bool)
+    assert nearest(values, visible).tolist() == [[2, 2, 2, 4, 4], [0, 0, 0, 0, 0]]
+    wide = torch.stack([values, -values], dim=2)
+    assert nearest(wide, visible)[0, :, 1].tolist() == [-2, -2, -2, -4, -4]
+
+
+@pytest.mark.parametrize("residual", [True, False])
+def test_states_are_predicted_as_changes(residual: bool) -> None:
+    model, values, visible = make_model(residual=residual), make_values(), random_visible()
+    visible[:, 0] = True
+    for p in model.heads["states"].parameters():
+        torch.nn.init.zeros_(p)
+    expected = (
+        nearest(values["states"], at(visible, "states")) if residual else torch.zeros(B, T, 3)
+    )
+    assert torch.equal(model(values, visible)["states"], expected)
 
 
 def test_nothing_visible_is_allowed() -> None:

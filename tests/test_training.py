@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
 import signal
@@ -93,7 +94,7 @@ def test_absent_values_change_nothing_to_the_bit(point_mass, tiny, tmp_path) -> 
 
 
 def test_it_learns_the_point_mass(tmp_path) -> None:
-    """Forward dynamics 20 times better than copying; actions from states, which tell them exactly."""
+    """Forward dynamics far better than copying, and actions from the states they lead to."""
     config = TrainConfig(
         steps=500,
         batch_size=128,
@@ -156,7 +157,8 @@ def test_modalities_are_chosen(point_mass, tiny, out) -> None:
 
 
 def test_no_validation_and_one_episode(tiny, out) -> None:
-    data = TrajectoryDataset.from_arrays({"states": np.random.rand(30, 2)}, [0, 30])
+    states = np.random.default_rng(0).random((30, 2))
+    data = TrajectoryDataset.from_arrays({"states": states}, [0, 30])
     run = train(data, replace(tiny, validation_fraction=0.0), out, silent=True)
     assert run.step == 20
     assert checkpoint.load(out / "checkpoints", "best").state.step == 20
@@ -281,7 +283,7 @@ def test_learning_rate_is_a_function_of_the_step() -> None:
     assert rates[9] == rates[10] == pytest.approx(1.0)
     assert rates[60] == pytest.approx(0.55)
     assert rates[110] == pytest.approx(0.1)
-    assert all(a > b for a, b in zip(rates[10:], rates[11:], strict=False))
+    assert all(a > b for a, b in itertools.pairwise(rates[10:]))
 
 
 def test_no_decay_on_biases_norms_encodings_and_mask_tokens(modalities) -> None:
@@ -332,7 +334,7 @@ if __name__ == "__main__":
 
 
 def test_two_processes_match_one_with_the_joined_batch(tmp_path) -> None:
-    """Under DDP, with half of the actions absent, so that the parts of a batch weigh differently."""
+    """Half of the actions are absent, so the parts of a batch weigh differently."""
     program = tmp_path / "program.py"
     program.write_text(DDP_PROGRAM)
     for name, devices in [("one", "1"), ("two", "2")]:

@@ -48,6 +48,8 @@ class ModelConfig:
     """Attention heads; they divide the width."""
     dropout: float = 0.0
     """Share of activations dropped in training."""
+    residual: bool = True
+    """Predict states as changes from the nearest visible one of the same modality."""
 
     def faults(self) -> list[str]:
         """Everything that is wrong."""
@@ -270,7 +272,7 @@ PRESETS: dict[str, TrainConfig] = {
         validate_every=5000,
         checkpoint_every=5000,
         log_every=100,
-        model=ModelConfig(width=512, dropout=0.1),
+        model=ModelConfig(width=512, dropout=0.1, residual=False),
         optimizer=OptimizerConfig(learning_rate=1e-4, warmup_steps=40_000, weight_decay=0.01),
     ),
 }

@@ -40,7 +40,8 @@ class MaskFunction(Protocol):
         segment_length: int,
         batch_size: int,
         rng: np.random.Generator,
-    ) -> BoolArray: ...
+    ) -> BoolArray:
+        """Draw the masks of a batch."""
 
 
 @dataclass(frozen=True)
@@ -201,9 +202,7 @@ def _chances(
         shares = [sum(other.role == m.role for other in modalities) for m in modalities]
         chance = np.array([WEIGHTS[m.role] / n for m, n in zip(modalities, shares, strict=True)])
     if (chance < 0).any() or chance.sum() <= 0:
-        raise ConfigError(
-            f"the mask's weights must be >= 0 and not all 0, got {dict(weights or {})}."
-        )
+        raise ConfigError(f"mask weights must be >= 0 and not all 0, got {dict(weights or {})}.")
     normalized: np.ndarray[tuple[int], np.dtype[np.float64]] = chance / chance.sum()
     return normalized
 
@@ -286,7 +285,7 @@ NAMED: dict[str, NamedPattern] = {
         usual=lambda T: 0,
     ),
     "waypoints": NamedPattern(
-        f"following waypoints: states until now and every {WAYPOINT_EVERY}nd after -> the way between",
+        f"following waypoints: states until now and every {WAYPOINT_EVERY}nd -> the way between",
         ("state",),
         _waypoints,
         moments=lambda T: range(T - 1),
@@ -304,7 +303,7 @@ NAMED: dict[str, NamedPattern] = {
 
 RANDOM_SUMMARIES: dict[str, str] = {
     "random": "a random share of each modality",
-    "random-autoregressive": "random, and everything after a random token is hidden (the paper's)",
+    "random-autoregressive": "random, and all after a random token is hidden (the paper's)",
 }
 
 NAMES: tuple[str, ...] = (*RANDOM_SUMMARIES, *NAMED)

@@ -83,6 +83,9 @@ class MTM(nn.Module):
             if want is None or m.name in want:
                 out: Tensor = self.heads[m.name](decoded[:, :, i])  # (B, T, size or classes)
                 predictions[m.name] = out if m.kind == "discrete" else _unflatten(out, m)
+                if self.config.residual and m.role == "state" and m.kind == "continuous":
+                    here = visible.view(layout.batch, T, -1)[:, :, i]
+                    predictions[m.name] = predictions[m.name] + nearest(values[m.name], here)
         return predictions
 
     def encode(self, values: Mapping[str, Tensor], visible: Tensor, layout: Layout) -> Tensor:
@@ -173,6 +176,7 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(config.width)
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """All layers, (N, D) to (N, D)."""
         for layer in self.layers:
             x = layer(x, layout)
         out: Tensor = self.norm(x)
@@ -194,6 +198,7 @@ class Layer(nn.Module):
         self.mlp_out = nn.Linear(4 * D, D)
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """One layer, (N, D) to (N, D)."""
         x = x + self._drop(self._attention(self.attention_norm(x), layout))
         hidden = self._drop(F.gelu(self.mlp_in(self.mlp_norm(x))))
         return x + self._drop(self.mlp_out(hidden))
@@ -215,6 +220,26 @@ class Layer(nn.Module):
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training) if self.dropout else x
+
+
+def nearest(values: Tensor, visible: Tensor) -> Tensor:
+    """The visible value nearest in time to each step, the earlier of two; zero if there is none.
+
+    Args:
+        values: (B, T, *shape).
+        visible: (B, T), on the CPU.
+    """
+    T = visible.shape[1]
+    time = torch.arange(T)
+    before = torch.where(visible, time, -T).cummax(dim=1).values
+    after = torch.where(visible, time, 2 * T).flip(1).cummin(dim=1).values.flip(1)
+    place = torch.where(time - before <= after - time, before, after)  # (B, T)
+    found = visible.any(dim=1, keepdim=True).expand_as(visible)
+    place = torch.where(found, place, 0).to(values.device, non_blocking=True)
+    found = found.to(values.device, non_blocking=True)
+    flat = values.flatten(2) if values.ndim > 2 else values.unsqueeze(2)
+    picked = flat.gather(1, place.unsqueeze(2).expand(-1, -1, flat.shape[2]))
+    return picked.masked_fill(~found.unsqueeze(2), 0.0).view(values.shape)
 
 
 def take(rows: Tensor, places: Tensor) -> Tensor:

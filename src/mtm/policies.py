@@ -123,7 +123,7 @@ class MaskedPolicy:
         """Begin n episodes, n / len(ways) of each way."""
         if n < 1 or n % len(self.ways):
             raise ConfigError(
-                f"{n} environments cannot be shared out evenly among {len(self.ways)} ways of acting."
+                f"{n} environments cannot be shared out among {len(self.ways)} ways of acting."
             )
         T = self.length
         self._row_ways = [way for way in self.ways for _ in range(n // len(self.ways))]

@@ -1,9 +1,10 @@
-"""What a person sees while training: a live line on a terminal, a plain one now and then elsewhere."""
+"""What a person sees meanwhile: a live line on a terminal, a plain one now and then elsewhere."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
@@ -79,3 +80,23 @@ class TrainingProgress:
     def say(self, text: str) -> None:
         """A line above the bar."""
         self.console.print(text, soft_wrap=True)
+
+
+@contextmanager
+def episode_progress() -> Iterator[tuple[Callable[[int, int], None], Console]]:
+    """A bar that counts finished episodes, and the console to print notices on."""
+    console = Console(highlight=False)
+    bar = Progress(
+        TextColumn("episodes"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    task = bar.add_task("", total=None)
+    with bar:
+        yield lambda done, total: bar.update(task, completed=done, total=total), console

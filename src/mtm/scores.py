@@ -115,6 +115,21 @@ def normalized_score(env_id: str | None, returns: ArrayLike) -> NDArray[np.float
     return np.asarray(100 * (np.asarray(returns, np.float64) - low) / (high - low))
 
 
+def score(env_id: str | None, returns: ArrayLike) -> NDArray[np.float64] | None:
+    """What an environment is scored by: normalised, or for Adroit the steps with the goal achieved.
+
+    Args:
+        env_id: The environment.
+        returns: Sums of the rewards that `mtm.environments.make` gives.
+
+    Returns:
+        Scores of the same shape, or None where no reference exists.
+    """
+    if is_adroit(env_id):  # the reward is success, so the return counts the steps with it
+        return np.asarray(returns, np.float64)
+    return normalized_score(env_id, returns)
+
+
 def replacement(env_id: str) -> str | None:
     """The id to use in place of one that gymnasium >= 1.0 no longer runs; None if it runs."""
     name, version = _split(env_id)

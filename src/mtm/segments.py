@@ -1,7 +1,7 @@
 """Batches of segments: T consecutive steps of one episode, gathered in one vectorised step.
 
-Every segment of every episode is equally likely. An episode shorter than T gives one segment, padded
-at the end; the padding is marked absent. Memory beyond the data set's own arrays is O(episodes).
+Every segment of every episode is equally likely. An episode shorter than T gives one segment,
+padded at the end; the padding is marked absent. Memory beyond the data's own arrays: O(episodes).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import numpy as np
 
 from mtm.errors import ConfigError
 from mtm.run import Run
-from mtm.scores import REFERENCES, family
+from mtm.scores import REFERENCES, family, is_adroit
 
 TargetSpec: TypeAlias = str | float
 """`auto`, `fraction:0.9`, `score:100`, `return:3000`; a plain number is a return."""
@@ -72,11 +72,14 @@ def _value(run: Run, spec: TargetSpec, quantiles: np.ndarray) -> float:
     if unit == "fraction":
         return float(quantiles[0] + number * (quantiles[-1] - quantiles[0]))
     if unit == "score":
-        key = family(run.description.metadata.env_id)
+        env_id = run.description.metadata.env_id
+        key = family(env_id)
+        if is_adroit(env_id):  # scored by steps with the goal achieved, which the return counts
+            return number / _scale(run)
         if key is None:
             raise ConfigError(
                 f"a target as score needs reference returns, and there are none for "
-                f"{run.description.metadata.env_id or 'data that name no environment'}. Say "
+                f"{env_id or 'data that name no environment'}. Say "
                 "return:VALUE or fraction:VALUE."
             )
         low, high = REFERENCES[key]

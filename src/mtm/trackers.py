@@ -58,10 +58,9 @@ class TensorBoard:
     """Scalars for TensorBoard, in the run directory."""
 
     def __init__(self, path: Path) -> None:
-        require("tensorboard", extra="tensorboard")
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer: Any = SummaryWriter(str(path / "tensorboard"))  # type: ignore[no-untyped-call]
+        self._writer: Any = SummaryWriter(str(path / "tensorboard"))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add a point to each curve."""
@@ -77,7 +76,8 @@ class WeightsAndBiases:
     """A Weights & Biases run named after the run directory; resuming does not depend on it."""
 
     def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
-        wandb: Any = require("wandb", extra="wandb")
+        import wandb
+
         self._run = wandb.init(project="mtm", name=path.name, dir=str(path), config=dict(config))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -87,6 +87,12 @@ class WeightsAndBiases:
     def close(self) -> None:
         """Finish the run."""
         self._run.finish()
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Raise `MissingExtraError` unless what these trackers need is installed."""
+    for name in names:
+        require(name, extra=name)
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:

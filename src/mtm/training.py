@@ -22,6 +22,7 @@ from mtm.randomness import Purpose, generator
 from mtm.returns import RETURNS, add_returns
 from mtm.run import Description, Run
 from mtm.segments import Segments
+from mtm.trackers import check_trackers
 from mtm.trajectories import Modality, TrajectoryDataset
 from mtm.validation import Validator
 
@@ -70,6 +71,7 @@ def train(
         config = replace(config, mask=CUSTOM_MASK)
     elif config.mask == CUSTOM_MASK:
         raise ConfigError("these settings belong to a mask function of your own: pass mask=...")
+    check_trackers(config.trackers)
     fabric = _launch(device or DeviceConfig(), config.batch_size)
     source = datasets.load(data) if isinstance(data, str) else data
     prepared = prepare(source, config)
@@ -139,8 +141,8 @@ def _launch(config: DeviceConfig, batch_size: int) -> Fabric:
     processes = config.devices * config.num_nodes
     if batch_size % processes:
         raise ConfigError(
-            f"batch_size {batch_size} must be a multiple of the {processes} processes that share it "
-            "(devices * num_nodes)."
+            f"batch_size {batch_size} must be a multiple of the {processes} processes that "
+            "share it (devices * num_nodes)."
         )
     try:
         fabric = Fabric(

@@ -119,7 +119,7 @@ class Validator:
     ) -> None:
         shown = question.visible & present
         # A segment counts where everything that the question gives exists.
-        complete = (present | ~question.visible).all(axis=(1, 2))[:, None, None]
+        complete = np.all(present | ~question.visible, axis=(1, 2), keepdims=True)
         chosen = question.wanted & present & complete
         wanted = [m.name for i, m in enumerate(self.modalities) if question.wanted[:, i].any()]
         predictions = model(values, torch.from_numpy(shown.reshape(len(shown), -1)), wanted)

@@ -12,6 +12,11 @@ from mtm.errors import MTMError, unknown
 
 VERBS = {
     "train": ("mtm.cli.train", "train a model on logged trajectories"),
+    "eval": ("mtm.cli.eval", "measure every capability of a run"),
+    "rollout": ("mtm.cli.rollout", "let a run act in its environment"),
+    "predict": ("mtm.cli.predict", "given these modalities of a file, what are those?"),
+    "report": ("mtm.cli.report", "write an HTML page of a run"),
+    "demo": ("mtm.cli.demo", "one model, seven uses: train, measure, report"),
     "data info": ("mtm.cli.data_info", "what a data set holds"),
     "masks list": ("mtm.cli.masks_list", "the masks, a line each"),
     "masks show": ("mtm.cli.masks_show", "draw a mask as a grid"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import tyro
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -53,13 +54,14 @@ def _facts(dataset: TrajectoryDataset) -> Table:
     return table
 
 
-def episode_returns(dataset: TrajectoryDataset) -> np.ndarray:
+def episode_returns(dataset: TrajectoryDataset) -> NDArray[np.float64]:
     """The sum of rewards of each episode, (E,)."""
     rewards = dataset.arrays["rewards"].reshape(-1)
     if "rewards" in dataset.present:
         rewards = np.where(dataset.present["rewards"], rewards, 0)
     until = np.concatenate([[0.0], np.cumsum(rewards, dtype=np.float64)])
-    return until[dataset.ends] - until[dataset.starts]
+    returns: NDArray[np.float64] = until[dataset.ends] - until[dataset.starts]
+    return returns
 
 
 def _modalities(dataset: TrajectoryDataset) -> Table:

@@ -49,7 +49,7 @@ def main(words: Sequence[str]) -> None:
         data = _read_json(arguments.out / "config.json")["data"]["spec"]
     if data is None:
         raise ConfigError("--data is needed: a file, builtin:NAME or d4rl:NAME.")
-    from mtm.report import print_held_out
+    from mtm.report.tables import print_held_out
     from mtm.training import train
 
     run = train(

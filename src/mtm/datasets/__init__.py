@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from mtm.datasets import builtin, d4rl, npz
 from mtm.errors import DataError, unknown
 from mtm.trajectories import TrajectoryDataset
 
-PREFIXES: dict[str, Callable[[str], TrajectoryDataset]] = {
+
+class NameLoader(Protocol):
+    """Loads `PREFIX:NAME`."""
+
+    def __call__(self, name: str, *, nan_is_absent: bool = False) -> TrajectoryDataset:
+        """Load the data set of that name."""
+
+
+class FileLoader(Protocol):
+    """Loads a file."""
+
+    def __call__(self, path: Path, *, nan_is_absent: bool = False) -> TrajectoryDataset:
+        """Load that file."""
+
+
+PREFIXES: dict[str, NameLoader] = {
     "builtin": builtin.load,
     "d4rl": d4rl.load_named,
 }
 """Loaders of `PREFIX:NAME`."""
 
-SUFFIXES: dict[str, Callable[[Path], TrajectoryDataset]] = {
+SUFFIXES: dict[str, FileLoader] = {
     ".hdf5": d4rl.load_file,
     ".h5": d4rl.load_file,
     ".npz": npz.load_file,
@@ -23,23 +38,24 @@ SUFFIXES: dict[str, Callable[[Path], TrajectoryDataset]] = {
 """Loaders of files."""
 
 
-def load(spec: str) -> TrajectoryDataset:
+def load(spec: str, *, nan_is_absent: bool = False) -> TrajectoryDataset:
     """Load what a spec names.
 
     Args:
         spec: A path to a `.hdf5` or `.npz` file, `builtin:NAME` or `d4rl:NAME`.
+        nan_is_absent: Take a value with NaN in it as absent, rather than as a fault.
 
     Raises:
         DataError: There is no such data set, or it cannot be used; the message says why.
     """
     prefix, colon, name = spec.partition(":")
     if colon and prefix in PREFIXES:
-        return PREFIXES[prefix](name)
+        return PREFIXES[prefix](name, nan_is_absent=nan_is_absent)
     path = Path(spec).expanduser()
     if path.is_file():
         if path.suffix not in SUFFIXES:
             raise DataError(f"{path}: {unknown('kind of file', path.suffix, SUFFIXES)}")
-        return SUFFIXES[path.suffix](path)
+        return SUFFIXES[path.suffix](path, nan_is_absent=nan_is_absent)
     if path.is_dir():
         raise DataError(f"{path} is a directory; name a file in it: {', '.join(SUFFIXES)}.")
     if colon and "/" not in prefix:

@@ -1,26 +1,30 @@
-"""Small data sets that need no file: made on the spot, always the same.
+"""Small data sets that come with the package.
 
-The point mass has known dynamics, so what a model predicts can be compared with the truth.
+Two are made on the spot, always the same; the point mass has known dynamics, so what a model
+predicts can be compared with the truth. `hopper` is a recording of a real training in MuJoCo.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mtm.datasets import d4rl
 from mtm.errors import DataError, unknown
 from mtm.randomness import Purpose, generator
 from mtm.trajectories import Metadata, TrajectoryDataset
 
-TIME_STEP = 0.1
-FRICTION = 0.2
+TIME_STEP = 0.25
+FRICTION = 1.2
 EPISODES, LENGTH = 400, 50
+WAVE_STEP = 0.1
 
 
-def load(name: str) -> TrajectoryDataset:
-    """The built-in data set of a name.
+def load(name: str, *, nan_is_absent: bool = False) -> TrajectoryDataset:
+    """The built-in data set of a name; none has gaps, so `nan_is_absent` changes nothing.
 
     Raises:
         DataError: There is none of that name.
@@ -61,9 +65,9 @@ def step_point_mass(state: NDArray[np.float64], action: NDArray[np.float64]) -> 
 
 
 def sinusoids(episodes: int = EPISODES, length: int = LENGTH, seed: int = 0) -> TrajectoryDataset:
-    """Two noiseless waves per episode, and `phase`, the quarter of the first: a discrete modality."""
+    """Two waves per episode, and `phase`, the quarter of the first: a discrete modality."""
     rng = generator(seed, Purpose.SYNTHETIC)
-    time = np.arange(length) * TIME_STEP
+    time = np.arange(length) * WAVE_STEP
     frequency = rng.uniform(0.5, 2.0, size=(episodes, 2, 1))
     angle = frequency * time + rng.uniform(0, 2 * np.pi, size=(episodes, 2, 1))
     waves = np.sin(angle).swapaxes(1, 2)  # (episodes, length, 2)
@@ -71,7 +75,17 @@ def sinusoids(episodes: int = EPISODES, length: int = LENGTH, seed: int = 0) -> 
     return _equal_episodes("builtin:sinusoids", {"waves": waves, "phase": quarter})
 
 
+def hopper() -> TrajectoryDataset:
+    """140,000 steps of Hopper-v5 from the training of a SAC agent, from its first steps on.
+
+    See docs/data.md for how it was made and what to expect from it.
+    """
+    file = Path(__file__).with_name("hopper.hdf5")
+    return d4rl.load_file(file).with_metadata(source="builtin:hopper")
+
+
 NAMES: dict[str, Callable[[], TrajectoryDataset]] = {
+    "hopper": hopper,
     "point-mass": point_mass,
     "sinusoids": sinusoids,
 }

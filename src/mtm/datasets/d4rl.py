@@ -10,19 +10,25 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from mtm.datasets.layout import END_FLAGS, split_arrays
+from mtm.datasets.layout import split_arrays
 from mtm.errors import DataError
+from mtm.scores import is_adroit
 from mtm.trajectories import Metadata, TrajectoryDataset
 
 NOT_MODALITIES = ("next_observations",)
 """Arrays of the layout that repeat another one."""
 
 
-def load_file(path: Path) -> TrajectoryDataset:
+GOAL_ACHIEVED = "infos/goal_achieved"
+"""Adroit's success of each step, which is what its rewards are here, as in the paper."""
+
+
+def load_file(path: Path, *, nan_is_absent: bool = False) -> TrajectoryDataset:
     """Read a file of D4RL's layout: `observations, actions, rewards, terminals, timeouts`.
 
     Other arrays at the top level become modalities of their own name; groups (`infos`, `metadata`)
-    are left alone. The attributes `env_id` and `max_episode_steps` are taken if there.
+    are left alone, but Adroit's `infos/goal_achieved` replaces the dense rewards. The attributes
+    `env_id` and `max_episode_steps` are taken if there.
 
     Raises:
         DataError: The file is damaged or not of this layout.
@@ -35,13 +41,13 @@ def load_file(path: Path) -> TrajectoryDataset:
                 if isinstance(item, h5py.Dataset) and key not in NOT_MODALITIES
             }
             attributes = {key: _plain(value) for key, value in file.attrs.items()}
+            if GOAL_ACHIEVED in file and is_adroit(attributes.get("env_id", path.stem)):
+                arrays["rewards"] = _read(path, GOAL_ACHIEVED, file[GOAL_ACHIEVED])
     except OSError as error:
         raise DataError(
-            f"{path} cannot be read as HDF5 ({error}); it is damaged or not complete. Fetch it again."
+            f"{path} cannot be read as HDF5 ({error}); it is damaged or incomplete. Fetch it again."
         ) from error
     modalities, offsets = split_arrays(str(path), arrays)
-    for flag in (*END_FLAGS, "offsets"):
-        arrays.pop(flag, None)
     horizon = attributes.pop("max_episode_steps", None)
     env_id = attributes.pop("env_id", None)
     metadata = Metadata(
@@ -51,12 +57,14 @@ def load_file(path: Path) -> TrajectoryDataset:
         notes={key: str(value) for key, value in attributes.items()},
     )
     try:
-        return TrajectoryDataset.from_arrays(modalities, offsets, metadata=metadata)
+        return TrajectoryDataset.from_arrays(
+            modalities, offsets, metadata=metadata, nan_is_absent=nan_is_absent
+        )
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
 
 
-def load_named(name: str) -> TrajectoryDataset:
+def load_named(name: str, *, nan_is_absent: bool = False) -> TrajectoryDataset:
     """Read a D4RL data set such as `hopper-medium-replay-v2` from D4RL's cache.
 
     Raises:
@@ -68,7 +76,7 @@ def load_named(name: str) -> TrajectoryDataset:
     folder = cache_folder()
     for file in names:
         if (folder / file).is_file():
-            return load_file(folder / file)
+            return load_file(folder / file, nan_is_absent=nan_is_absent)
     raise DataError(
         f"{folder} holds neither {names[0]} nor {names[1]}. Put the file there, or set "
         "D4RL_DATASET_DIR to the folder that has it."
@@ -83,8 +91,8 @@ def cache_folder() -> Path:
 def _read(path: Path, key: str, item: h5py.Dataset) -> NDArray[Any]:
     if item.dtype.kind not in "fiub" or item.ndim == 0:
         raise DataError(
-            f"{path}: {key!r} holds {item.dtype} of shape {item.shape}; numbers with a row per step "
-            "are needed."
+            f"{path}: {key!r} holds {item.dtype} of shape {item.shape}; a row of numbers per "
+            "step is needed."
         )
     values: NDArray[Any] = item[()]
     return values

@@ -1,4 +1,4 @@
-"""The flat layout that D4RL and its kin share: arrays over all steps, and flags that end episodes."""
+"""The flat layout of D4RL and its kin: arrays over all steps, and flags that end episodes."""
 
 from __future__ import annotations
 

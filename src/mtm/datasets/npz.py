@@ -15,14 +15,14 @@ PRESENT = "_present"
 """`NAME_present` holds booleans that say where modality NAME is present."""
 
 
-def load_file(path: Path) -> TrajectoryDataset:
+def load_file(path: Path, *, nan_is_absent: bool = False) -> TrajectoryDataset:
     """Read an `.npz` of flat arrays; object arrays are refused, never unpickled.
 
     Raises:
         DataError: The file is damaged, or does not say where episodes end.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise DataError(
@@ -34,7 +34,11 @@ def load_file(path: Path) -> TrajectoryDataset:
     modalities, offsets = split_arrays(str(path), arrays)
     try:
         return TrajectoryDataset.from_arrays(
-            modalities, offsets, present=present, metadata=Metadata(source=path.name)
+            modalities,
+            offsets,
+            present=present,
+            metadata=Metadata(source=path.name),
+            nan_is_absent=nan_is_absent,
         )
     except DataError as error:
         raise DataError(f"{path}: {error}") from error

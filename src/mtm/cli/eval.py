@@ -1,0 +1,70 @@
+"""`mtm eval`: all capabilities of a run as numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from mtm.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Measure what a run can do: prediction errors, and returns in its environment.
+
+    The results are also kept in RUN/evaluation.json, where `mtm report` finds them.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """The run directory."""
+    tasks: tuple[str, ...] = ("fd", "id", "bc", "rcbc", "two_stage")
+    """Which capabilities."""
+    episodes: int = 20
+    """Episodes for each policy and target."""
+    seed: int = 0
+    """Episode e begins with seed + e."""
+    checkpoint: Literal["last", "best"] = "last"
+    """The newest weights, or those with the lowest held-out loss."""
+    env: str | None = None
+    """The environment; the one that the data belong to if not given."""
+    data: str | None = None
+    """Data for the prediction errors; the run's held-out episodes if not given."""
+    json: Path | None = None
+    """Also write the results here."""
+    threads: int | None = None
+    """CPU threads; all if not given."""
+
+
+def main(words: Sequence[str]) -> None:
+    """Evaluate, print, write."""
+    arguments = tyro.cli(Arguments, args=list(words), prog="mtm eval")
+    if arguments.json is not None and not arguments.json.parent.is_dir():
+        raise ConfigError(f"--json {arguments.json}: there is no folder {arguments.json.parent}.")
+    import torch
+
+    from mtm.checkpoint import write_atomically
+    from mtm.evaluate import Request, evaluate
+    from mtm.progress import episode_progress
+    from mtm.report.tables import print_evaluation
+    from mtm.run import load_run
+
+    if arguments.threads is not None:
+        torch.set_num_threads(arguments.threads)
+    request = Request(
+        arguments.tasks, arguments.episodes, arguments.seed, arguments.env, arguments.data
+    )
+    run = load_run(arguments.run, arguments.checkpoint)
+    with episode_progress() as (progress, console):
+        result = evaluate(
+            run, request, say=lambda text: console.print(text, soft_wrap=True), progress=progress
+        )
+    print_evaluation(result)
+    text = json.dumps(result, indent=2).encode()
+    write_atomically(arguments.run / "evaluation.json", text)
+    if arguments.json is not None:
+        write_atomically(arguments.json, text)

@@ -1,0 +1,93 @@
+"""`mtm predict`: fill in what a file does not have."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import tyro
+
+from mtm import datasets
+from mtm.errors import ConfigError, DataError, unknown
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from mtm.run import Run
+    from mtm.trajectories import TrajectoryDataset
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Ask a run: given these modalities of a file, what are those?
+
+    Gaps in what is given (NaN, or NAME_present in an .npz) are filled; what was given stays as it
+    is. The output is an .npz of the wanted modalities that every command reads again.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """The run directory."""
+    input: Path
+    """A data file: .npz or .hdf5."""
+    given: str
+    """Modalities that the model may see, such as states,actions."""
+    want: str
+    """Modalities to return, such as states."""
+    output: Path
+    """The .npz to write."""
+    checkpoint: Literal["last", "best"] = "last"
+    """The newest weights, or those with the lowest held-out loss."""
+
+
+def main(words: Sequence[str]) -> None:
+    """Predict every episode and write the result."""
+    arguments = tyro.cli(Arguments, args=list(words), prog="mtm predict")
+    if arguments.output.suffix != ".npz":
+        raise ConfigError(f"--output must end in .npz, got {arguments.output}.")
+    if not arguments.output.parent.is_dir():
+        raise ConfigError(f"--output {arguments.output}: there is no such folder.")
+    from rich.progress import track
+
+    from mtm.checkpoint import write_atomically
+    from mtm.run import load_run
+
+    run = load_run(arguments.run, arguments.checkpoint)
+    dataset = datasets.load(str(arguments.input), nan_is_absent=True)
+    given, want = arguments.given.split(","), arguments.want.split(",")
+    for name in given:
+        if name not in dataset.names:
+            raise DataError(f"{arguments.input}: {unknown('modality', name, dataset.names)}")
+    parts = [
+        _predict_episode(run, dataset, index, given, want)
+        for index in track(range(dataset.num_episodes), "episodes", transient=True)
+    ]
+    arrays: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in want}
+    arrays["offsets"] = np.append(0, np.cumsum(dataset.lengths))
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)
+    write_atomically(arguments.output, file.getvalue())
+    print(
+        f"{arguments.output}: {', '.join(want)} of {dataset.num_episodes:,} episodes, "
+        f"{dataset.num_steps:,} steps"
+    )
+
+
+def _predict_episode(
+    run: Run, dataset: TrajectoryDataset, index: int, given: list[str], want: list[str]
+) -> dict[str, NDArray[Any]]:
+    from mtm.queries import predict
+
+    steps = slice(int(dataset.starts[index]), int(dataset.ends[index]))
+    try:
+        return predict(
+            run,
+            {name: np.nan_to_num(dataset.arrays[name][steps]) for name in given},
+            want,
+            present={name: dataset.known(name)[steps] for name in given},
+        )
+    except DataError as error:
+        raise DataError(f"episode {index}: {error}") from error

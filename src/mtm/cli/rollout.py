@@ -1,0 +1,82 @@
+"""`mtm rollout`: let one policy of a run act, and see every episode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import tyro
+
+from mtm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mtm.policies import MaskedPolicy
+    from mtm.run import Run
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Let a run act in its environment and print every episode."""
+
+    run: tyro.conf.Positional[Path]
+    """The run directory."""
+    policy: Literal["bc", "rcbc", "two_stage"] = "rcbc"
+    """How to act."""
+    target: str = "auto"
+    """auto, fraction:0.9, score:100, or a return such as 3000."""
+    future: int = 1
+    """two_stage: how many states to predict before acting."""
+    episodes: int = 10
+    """How many."""
+    seed: int = 0
+    """Episode e begins with seed + e."""
+    env: str | None = None
+    """The environment; the one that the data belong to if not given."""
+    checkpoint: Literal["last", "best"] = "last"
+    """The newest weights, or those with the lowest held-out loss."""
+    video: Path | None = None
+    """Also record the first episode as a GIF, where an OpenGL back end is installed."""
+
+
+def main(words: Sequence[str]) -> None:
+    """Roll out, print, record."""
+    arguments = tyro.cli(Arguments, args=list(words), prog="mtm rollout")
+    if arguments.video is not None and arguments.video.suffix != ".gif":
+        raise ConfigError(f"--video must end in .gif, got {arguments.video}.")
+    from mtm.progress import episode_progress
+    from mtm.report.tables import print_episodes
+    from mtm.rollout import rollout
+    from mtm.run import load_run
+    from mtm.scores import check_environment, matching_environment
+
+    run = load_run(arguments.run, arguments.checkpoint)
+    env_id = arguments.env or matching_environment(run.description.metadata)
+    if env_id is None:
+        raise ConfigError("the run's data name no environment; name one with --env.")
+    check_environment(run.description.metadata, env_id)
+    policy = _policy(run, arguments)
+    with episode_progress() as (progress, _):
+        episodes = rollout(
+            {arguments.policy: policy},
+            env_id,
+            episodes=arguments.episodes,
+            seed=arguments.seed,
+            progress=progress,
+        )[arguments.policy]
+    print_episodes(env_id, episodes)
+    if arguments.video is not None:
+        from mtm.report.video import record
+
+        print(record(_policy(run, arguments), env_id, arguments.seed, arguments.video))
+
+
+def _policy(run: Run, arguments: Arguments) -> MaskedPolicy:
+    from mtm import policies
+
+    if arguments.policy == "bc":
+        return policies.behavior_cloning(run)
+    if arguments.policy == "two_stage":
+        return policies.two_stage(run, arguments.target, arguments.future)
+    return policies.return_conditioned(run, arguments.target)

@@ -1,0 +1,257 @@
+"""One run, all capabilities, as numbers.
+
+Offline: prediction errors on the held-out episodes, in normalised and in raw units. In the
+environment: returns of behaviour cloning, of return-conditioned acting at several targets, and of
+two-stage acting, all in lockstep. What was chosen by looking at the environment (`best` of the
+sweep) is kept apart from what was not (`auto`, `fixed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mtm import datasets, masks
+from mtm import policies as acting
+from mtm.errors import ConfigError, DataError, MissingExtraError, unknown
+from mtm.policies import MaskedPolicy
+from mtm.queries import ask
+from mtm.rollout import Episodes, Progress, rollout
+from mtm.run import Run
+from mtm.scores import check_environment, matching_environment, score
+from mtm.segments import Segments
+from mtm.targets import episode_return
+from mtm.training import prepare, split
+from mtm.trajectories import Modality, TrajectoryDataset
+
+TASKS = ("fd", "id", "bc", "rcbc", "two_stage")
+"""What can be evaluated; `fd` and `id` need data, the others an environment."""
+
+SWEEP = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1)
+"""Targets of the sweep, as fractions of the range of the data's episode returns (the paper's)."""
+
+FIXED = "fraction:1.0"
+"""The fixed target: the return of the data's best episode."""
+
+SEGMENTS = 8192
+"""Held-out segments that offline errors are measured on."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to evaluate, and how."""
+
+    tasks: Sequence[str] = TASKS
+    episodes: int = 20
+    seed: int = 0
+    env_id: str | None = None
+    data: str | None = None
+
+    def __post_init__(self) -> None:
+        for task in self.tasks:
+            if task not in TASKS:
+                raise ConfigError(unknown("task", task, TASKS))
+        if self.episodes < 1:
+            raise ConfigError(f"episodes must be at least 1, got {self.episodes}.")
+
+
+def evaluate(
+    run: Run,
+    request: Request,
+    *,
+    say: Callable[[str], None] = print,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Measure a run's capabilities.
+
+    Args:
+        run: A trained run.
+        request: What to measure.
+        say: Takes notices, such as that there is no environment.
+        progress: Told how many episodes are finished.
+
+    Returns:
+        Plain data of a stable form (see docs/evaluation.md); what could not be measured is None.
+    """
+    tasks: dict[str, Any] = {}
+    offline = [t for t in ("fd", "id") if t in request.tasks]
+    if offline:
+        tasks |= _offline(run, request, offline, say)
+    online = [t for t in ("bc", "rcbc", "two_stage") if t in request.tasks]
+    if online:
+        tasks |= _online(run, request, online, say, progress)
+    return {
+        "run": str(run.path),
+        "step": run.step,
+        "data": run.description.data["spec"],
+        "seed": request.seed,
+        "tasks": tasks,
+    }
+
+
+def held_out_episodes(run: Run, spec: str | None = None) -> TrajectoryDataset:
+    """The episodes that a run did not train on, or all of another data set.
+
+    Raises:
+        DataError: The run's data cannot be found, or are no longer what it was trained on.
+    """
+    config, summary = run.description.train, run.description.data
+    source = datasets.load(spec or summary["spec"])
+    prepared = prepare(source, config)
+    if source.fingerprint == summary["fingerprint"]:
+        held_out = split(prepared, config)[1]
+        return prepared if held_out is None else held_out
+    if spec is None:
+        raise DataError(
+            f"{summary['spec']} has changed since the run was trained (fingerprint "
+            f"{summary['fingerprint']} -> {source.fingerprint}). Name data with --data."
+        )
+    return prepared
+
+
+def prediction_error(run: Run, held_out: TrajectoryDataset, name: str) -> dict[str, float]:
+    """Mean squared error of a named mask's wanted tokens, normalised and raw.
+
+    Returns:
+        `normalized`, `raw`, and for `fd` `copy_last`: the normalised error of repeating the last
+        visible state.
+    """
+    T = run.model.config.segment_length
+    question = masks.NAMED[name].question(run.modalities, T)
+    segments = Segments(held_out, T)
+    batch = segments.gather(segments.spread(SEGMENTS, seed=0))
+    complete = (batch.present | ~(question.visible | question.wanted)).all(axis=(1, 2))
+    values = {n: v[complete] for n, v in batch.values.items()}
+    if not complete.any():
+        raise DataError(f"no held-out segment has everything that {name!r} needs.")
+    visible = np.broadcast_to(question.visible, (int(complete.sum()), *question.visible.shape))
+    wanted = [m for i, m in enumerate(run.modalities) if question.wanted[:, i].any()]
+    answers = ask(run, values, np.ascontiguousarray(visible), [m.name for m in wanted])
+    totals: dict[str, list[float]] = {"normalized": [], "raw": [], "copy_last": []}
+    for m in wanted:
+        steps = np.flatnonzero(question.wanted[:, run.modalities.index(m)])
+        truth = values[m.name][:, steps]
+        totals["raw"].append(_mean_square(m, answers[m.name][:, steps], truth))
+        if m.kind == "continuous":
+            std = run.normalizer.statistics[m.name].std
+            totals["normalized"].append(
+                _mean_square(m, answers[m.name][:, steps] / std, truth / std)
+            )
+            copied = values[m.name][:, steps - 1]
+            totals["copy_last"].append(_mean_square(m, copied / std, truth / std))
+    kept = ("normalized", "raw", "copy_last") if name == "fd" else ("normalized", "raw")
+    return {key: float(np.mean(totals[key])) if totals[key] else float("nan") for key in kept}
+
+
+def _mean_square(m: Modality, prediction: Any, truth: Any) -> float:
+    """Mean squared error, or the share of wrong classes."""
+    if m.kind == "discrete":
+        return float((prediction != truth).mean())
+    return float(((prediction.astype(np.float64) - truth) ** 2).mean())
+
+
+def _offline(
+    run: Run, request: Request, tasks: Sequence[str], say: Callable[[str], None]
+) -> dict[str, Any]:
+    try:
+        held_out = held_out_episodes(run, request.data)
+    except DataError as error:
+        if request.data is not None:
+            raise
+        say(f"no prediction errors: {error}")
+        return dict.fromkeys(tasks)
+    found: dict[str, Any] = {}
+    for task in tasks:
+        try:
+            found[task] = prediction_error(run, held_out, task)
+        except (ConfigError, DataError) as error:
+            say(f"{task} does not apply: {error}")
+            found[task] = None
+    return found
+
+
+def _online(
+    run: Run,
+    request: Request,
+    tasks: Sequence[str],
+    say: Callable[[str], None],
+    progress: Progress | None,
+) -> dict[str, Any]:
+    env_id = request.env_id or matching_environment(run.description.metadata)
+    if env_id is None:
+        say("no environment: the data name none. Name one with --env to see returns.")
+        return dict.fromkeys(tasks)
+    check_environment(run.description.metadata, env_id)
+    policies: dict[str, MaskedPolicy] = {}
+    for task in tasks:
+        try:
+            policies |= _policies(run, task)
+        except ConfigError as error:
+            say(f"{task} does not apply: {error}")
+    if not policies:
+        return dict.fromkeys(tasks)
+    try:
+        episodes = rollout(
+            policies, env_id, episodes=request.episodes, seed=request.seed, progress=progress
+        )
+    except MissingExtraError as error:
+        if request.env_id is not None:
+            raise
+        say(f"no returns: {error}")
+        return dict.fromkeys(tasks)
+    rolls = {name: _roll(run, env_id, policies[name], episodes[name]) for name in policies}
+    for name, roll in rolls.items():
+        for failure in roll["failures"]:
+            say(f"{name}: the episode with seed {failure['seed']} failed: {failure['error']}")
+    return {task: _assemble(task, rolls) for task in tasks}
+
+
+def _policies(run: Run, task: str) -> dict[str, MaskedPolicy]:
+    """The policies of a task, by names such as `rcbc/auto`."""
+    if task == "bc":
+        return {"bc": acting.behavior_cloning(run)}
+    if task == "two_stage":
+        return {
+            "two_stage/auto": acting.two_stage(run),
+            "two_stage/fixed": acting.two_stage(run, FIXED),
+        }
+    named = {"rcbc/auto": acting.return_conditioned(run)}
+    named |= {f"rcbc/{f}": acting.return_conditioned(run, f"fraction:{f}") for f in SWEEP}
+    return named
+
+
+def _assemble(task: str, rolls: Mapping[str, Any]) -> Any:
+    """The part of the result that belongs to a task."""
+    if task == "bc" or f"{task}/auto" not in rolls:
+        return rolls.get(task)
+    if task == "two_stage":
+        return {"auto": rolls["two_stage/auto"], "fixed": rolls["two_stage/fixed"]}
+    sweep = {str(f): rolls[f"rcbc/{f}"] for f in SWEEP}
+    return {
+        "auto": rolls["rcbc/auto"],
+        "fixed": sweep["1.0"],
+        "sweep": sweep,
+        "best": max(sweep.values(), key=lambda roll: roll["return"]["mean"] or -np.inf),
+    }
+
+
+def _roll(run: Run, env_id: str, policy: MaskedPolicy, episodes: Episodes) -> dict[str, Any]:
+    target = policy.ways[0].target
+    return {
+        "target": None if target is None else episode_return(run, target),
+        "episodes": len(episodes.returns),
+        "return": _spread(episodes.returns),
+        "score": _spread(score(env_id, episodes.returns)),
+        "length": {"mean": _spread(episodes.lengths)["mean"]},
+        "success": {"mean": _spread(episodes.successes)["mean"]},
+        "failures": [vars(failure) for failure in episodes.failures],
+    }
+
+
+def _spread(values: Any) -> dict[str, float | None]:
+    if values is None or not len(values):
+        return {"mean": None, "std": None}
+    return {"mean": float(np.mean(values)), "std": float(np.std(values))}

@@ -1,0 +1,1 @@
+"""What people look at: tables, pictures, and a page of a run."""
