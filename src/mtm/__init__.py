@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from mtm.masks import make_mask
     from mtm.model import MTM
     from mtm.normalizer import Normalizer
+    from mtm.queries import (
+        behavior_cloning,
+        forward_dynamics,
+        impute,
+        inverse_dynamics,
+        predict,
+        reach_goal,
+        represent,
+        return_conditioned,
+    )
     from mtm.run import Run, load_run
     from mtm.training import train
     from mtm.trajectories import Metadata, Modality, TrajectoryDataset
@@ -31,10 +41,18 @@ _HOMES = {
     "Run": ("mtm.run", "Run"),
     "TrainConfig": ("mtm.config", "TrainConfig"),
     "TrajectoryDataset": ("mtm.trajectories", "TrajectoryDataset"),
+    "behavior_cloning": ("mtm.queries", "behavior_cloning"),
+    "forward_dynamics": ("mtm.queries", "forward_dynamics"),
+    "impute": ("mtm.queries", "impute"),
+    "inverse_dynamics": ("mtm.queries", "inverse_dynamics"),
     "load_dataset": ("mtm.datasets", "load"),
     "load_run": ("mtm.run", "load_run"),
     "make_mask": ("mtm.masks", "make_mask"),
+    "predict": ("mtm.queries", "predict"),
     "preset": ("mtm.config", "preset"),
+    "reach_goal": ("mtm.queries", "reach_goal"),
+    "represent": ("mtm.queries", "represent"),
+    "return_conditioned": ("mtm.queries", "return_conditioned"),
     "train": ("mtm.training", "train"),
 }
 
@@ -48,10 +66,18 @@ __all__ = [
     "Run",
     "TrainConfig",
     "TrajectoryDataset",
+    "behavior_cloning",
+    "forward_dynamics",
+    "impute",
+    "inverse_dynamics",
     "load_dataset",
     "load_run",
     "make_mask",
+    "predict",
     "preset",
+    "reach_goal",
+    "represent",
+    "return_conditioned",
     "train",
 ]
 

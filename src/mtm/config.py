@@ -102,7 +102,7 @@ class ReturnsConfig:
 class OptimizerConfig:
     """AdamW with warm-up and cosine decay."""
 
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     """Highest learning rate, reached after the warm-up."""
     final_learning_rate: float = 0.0
     """Learning rate at the last step."""

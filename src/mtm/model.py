@@ -54,7 +54,6 @@ class MTM(nn.Module):
         self.to_decoder = nn.Linear(D, D)
         self.decoder = Transformer(config.decoder_layers, config)
         self.heads = nn.ModuleDict({m.name: _head(m, D) for m in modalities})
-        self.apply(_initialize)
 
     def forward(
         self,
@@ -296,15 +295,14 @@ def _token(count: int, width: int) -> nn.Parameter:
     return nn.Parameter(torch.randn(count, width) * TOKEN_STD)
 
 
-def _initialize(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear):
-        nn.init.xavier_uniform_(module.weight)
-        nn.init.zeros_(module.bias)
-
-
 def _sinusoids(length: int, width: int) -> Tensor:
-    """Fixed encoding of time: sines, then cosines, of falling frequency, (length, width)."""
-    frequency = torch.exp(torch.arange(width // 2) * (-math.log(10_000.0) / (width // 2)))
+    """Fixed encoding of time: sines, then cosines, of falling frequency, (length, width).
+
+    Wavelengths go from 2 steps to 4 segments. With the usual 2 pi to 10,000 steps most features
+    would hardly change over a short segment, and its steps would look alike.
+    """
+    exponent = torch.arange(width // 2) / (width // 2)
+    frequency = math.pi * torch.exp(-math.log(2.0 * length) * exponent)
     angle = torch.arange(length).unsqueeze(1) * frequency  # (length, width/2)
     return torch.cat([angle.sin(), angle.cos()], dim=1)
 

@@ -336,14 +336,11 @@ def _act(
     given: Arrays = {state: history[:, -T:]}
     visible = np.zeros((B, T, len(run.modalities)), bool)
     visible[:, :, _index(run, state)] = True
-    if actions is not None:
+    if actions is not None and S > 1:
         past, _ = _as_batch(run, action, actions)
         if past.shape[:2] != (B, S - 1):
             raise DataError(f"{S} states go with {S - 1} past actions, got {past.shape[1]}.")
-        blank = (
-            np.zeros_like(past[:, :1]) if S > 1 else np.zeros((B, 1, *past.shape[2:]), np.float32)
-        )
-        given[action] = np.concatenate([past, blank], axis=1)[:, -T:]
+        given[action] = np.concatenate([past, past[:, :1]], axis=1)[:, -T:]  # the last is hidden
         visible[:, :-1, _index(run, action)] = True
     if returns is not None:
         name = _only(run, "return")

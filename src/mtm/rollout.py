@@ -94,9 +94,9 @@ def _run(
     outcomes = [_Outcome(int(seed)) for seed in seeds]
     active = np.arange(len(seeds))
     reports = pool.reset(seeds)
+    for place, error in reports.errors.items():
+        outcomes[place].fail(error)
     while True:
-        for place, error in reports.errors.items():
-            outcomes[active[place]].fail(error)
         states = reports.states
         if reports.dones.any():
             going = np.flatnonzero(~reports.dones)
@@ -108,8 +108,11 @@ def _run(
             return outcomes
         reports = pool.step(active, actor.act(states))
         actor.observe(reports.rewards, reports.dones)
-        for row, reward, success in zip(active, reports.rewards, reports.successes, strict=True):
-            outcomes[row].add(reward, success)
+        for place, row in enumerate(active):
+            if place in reports.errors:
+                outcomes[row].fail(reports.errors[place])
+            else:
+                outcomes[row].add(reports.rewards[place], reports.successes[place])
 
 
 @dataclass

@@ -259,9 +259,9 @@ class TrajectoryDataset:
         raise DataError(unknown("modality", name, self.names))
 
     def episode(self, index: int) -> dict[str, NDArray[Any]]:
-        """The arrays of one episode, as views: name -> (length, *shape)."""
+        """A copy of one episode: name -> (length, *shape)."""
         steps = slice(int(self.starts[index]), int(self.ends[index]))
-        return {name: array[steps] for name, array in self.arrays.items()}
+        return {name: array[steps].copy() for name, array in self.arrays.items()}
 
     def split(
         self, fraction: float = 0.05, seed: int = 0

@@ -1,0 +1,40 @@
+"""The point mass as a gymnasium environment, registered when this is imported.
+
+`PointMass-v0` is the real thing. In `Fragile-v0` the episode of an even seed raises at step 3.
+"""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+
+from mtm.datasets import builtin
+
+
+class PointMass(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, render_mode=None, fragile=False) -> None:
+        self.fragile = fragile
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seed, self.steps = seed, 0
+        self.state = np.append(self.np_random.uniform(-1, 1, 2), [0.0, 0.0])
+        return self.state.astype(np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.fragile and self.seed % 2 == 0 and self.steps == 3:
+            raise RuntimeError("a joint broke")
+        reward = float(np.exp(-(self.state[:2] ** 2).sum()))
+        self.state = builtin.step_point_mass(self.state, np.asarray(action, float))
+        near = bool(np.abs(self.state[:2]).max() < 0.05)
+        info = {"success": near}
+        return self.state.astype(np.float32), reward, False, False, info
+
+
+for name, extra in (("PointMass-v0", {}), ("Fragile-v0", {"fragile": True})):
+    if name not in gymnasium.registry:
+        gymnasium.register(name, PointMass, max_episode_steps=20, kwargs=extra)

@@ -1,0 +1,180 @@
+"""Acting: policies differ by what they show, and a batch is many single ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mtm import policies, queries, targets
+from mtm.config import ReturnsConfig
+from mtm.errors import ConfigError, DataError
+from mtm.policies import MaskedPolicy, Way
+from mtm.run import Run
+from mtm.training import train
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, point_mass) -> Run:
+    from mtm.config import preset
+
+    return train(point_mass, preset("tiny"), tmp_path_factory.mktemp("p") / "run", silent=True)
+
+
+def drive(policy, states: np.ndarray, rewards: np.ndarray | None = None) -> np.ndarray:
+    """Feed (S, n, 4) states; returns the (S, n, 2) actions."""
+    actions = []
+    for step, state in enumerate(states):
+        actions.append(policy.act(state))
+        gained = np.zeros(len(state)) if rewards is None else rewards[step]
+        policy.observe(gained, np.zeros(len(state), bool))
+    return np.stack(actions)
+
+
+def some_states(steps: int, rows: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(steps, rows, 4)).astype(np.float32)
+
+
+def test_cloning_shows_the_last_steps_and_its_own_actions(run) -> None:
+    states = some_states(7, 1)
+    policy = policies.behavior_cloning(run)
+    actions = drive(policy, states)
+    for now in (0, 2, 6):
+        first = max(now - 3, 0)
+        expected = queries.behavior_cloning(run, states[first : now + 1, 0], actions[first:now, 0])
+        np.testing.assert_allclose(actions[now, 0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_return_conditioning_shows_the_target(run) -> None:
+    states = some_states(6, 1)
+    policy = policies.return_conditioned(run, "return:15")
+    assert policy.ways[0].target == pytest.approx(15 / 20)  # an average over the horizon
+    actions = drive(policy, states)
+    expected = queries.return_conditioned(run, states[2:6, 0], 15 / 20, actions[2:5, 0])
+    np.testing.assert_allclose(actions[5, 0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_joined_policy_acts_as_its_parts(run) -> None:
+    parts = [
+        policies.behavior_cloning(run),
+        policies.return_conditioned(run, "fraction:0.5"),
+        policies.return_conditioned(run, "fraction:1.0"),
+        policies.two_stage(run, "fraction:1.0", future=2),
+        policies.tracking(run, some_states(9, 1, seed=5)[:, 0]),
+    ]
+    states = some_states(8, 2)
+    joined = policies.join(parts)
+    joined.reset(10)
+    together = drive(joined, np.tile(states, (1, 5, 1)))
+    for i, part in enumerate(parts):
+        part.reset(2)
+        alone = drive(part, states)
+        np.testing.assert_allclose(together[:, 2 * i : 2 * i + 2], alone, rtol=1e-3, atol=1e-4)
+
+
+def test_rows_go_on_alike_when_others_drop_out(run) -> None:
+    states = some_states(8, 3)
+    policy = policies.return_conditioned(run, "fraction:1.0")
+    policy.reset(3)
+    whole = drive(policy, states)
+    policy.reset(3)
+    drive(policy, states[:4])
+    policy.keep(np.array([0, 2]))
+    rest = drive(policy, states[4:, [0, 2]])
+    np.testing.assert_allclose(rest, whole[4:, [0, 2]], rtol=1e-3, atol=1e-4)
+
+
+def test_a_row_that_is_done_begins_anew(run) -> None:
+    states = some_states(3, 2)
+    policy = policies.behavior_cloning(run)
+    policy.reset(2)
+    drive(policy, states)
+    policy.observe(np.zeros(2), np.array([True, False]))
+    again = policy.act(states[0])[0]
+    policy.reset(2)
+    np.testing.assert_allclose(again, policy.act(states[0])[0], rtol=1e-4, atol=1e-5)
+
+
+def test_two_stage_is_imagining_then_inverse_dynamics(run) -> None:
+    state = some_states(1, 1)
+    target = targets.resolve_target(run, "fraction:1.0")
+    action = policies.two_stage(run, "fraction:1.0", future=2).act(state[0])[0]
+    window = {"states": np.zeros((1, 4, 4), np.float32), "returns": np.full((1, 4), target, "f4")}
+    window["states"][0, 0] = state[0, 0]
+    visible = np.zeros((1, 4, 3), bool)
+    visible[:, 0, 0] = True
+    visible[:, :, 1] = True
+    imagined = queries.ask(run, window, visible, ["states"])["states"]
+    window["states"][0, 1:3] = imagined[0, 1:3]
+    visible[:] = False
+    visible[:, :3, 0] = True
+    expected = queries.ask(run, window, visible, ["actions"])["actions"][0, 0]
+    np.testing.assert_allclose(action, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_tracking_looks_at_the_reference(run) -> None:
+    reference = some_states(5, 1, seed=3)[:, 0]
+    state = some_states(1, 1)[0]
+    policy = policies.tracking(run, reference)
+    action = policy.act(state)[0]
+    path = np.stack([state[0], reference[1]])
+    np.testing.assert_allclose(
+        action, queries.inverse_dynamics(run, _padded(path, run))[0], rtol=1e-4, atol=1e-5
+    )
+
+
+def _padded(path: np.ndarray, run: Run) -> np.ndarray:
+    """The policy's window has T steps; those after the future are hidden."""
+    padded = np.full((4, 4), np.nan, np.float32)
+    padded[: len(path)] = path
+    return padded
+
+
+def test_sums_of_returns_are_counted_down(point_mass, tiny, tmp_path) -> None:
+    from dataclasses import replace
+
+    config = replace(tiny, returns=ReturnsConfig(kind="sum"))
+    own = train(point_mass, config, tmp_path / "run", silent=True)
+    policy = policies.return_conditioned(own, 12.0)
+    policy.act(np.zeros((1, 4), np.float32))
+    policy.observe(np.array([5.0]), np.array([False]))
+    assert policy._asked_returns()[0].tolist() == [7.0] * 4
+
+
+def test_targets_in_every_unit(run) -> None:
+    quantiles = targets.first_returns(run)
+    assert targets.resolve_target(run, "fraction:1.0") == quantiles[-1]
+    assert targets.resolve_target(run, "fraction:0") == quantiles[0]
+    best = targets.episode_return(run, quantiles[-1])
+    assert targets.resolve_target(run, best) == pytest.approx(quantiles[-1])
+    assert targets.resolve_target(run, f"return:{best}") == pytest.approx(quantiles[-1])
+    assert quantiles[0] < targets.resolve_target(run, "auto") <= quantiles[-1]
+
+
+def test_a_target_beyond_the_data_warns_and_goes_on(run) -> None:
+    with pytest.warns(UserWarning, match=r"asks for an episode return of 1,000.0; episodes of the"):
+        assert targets.resolve_target(run, 1000.0) == pytest.approx(50)
+
+
+@pytest.mark.parametrize("spec", ["automatic", "score:", "percent:4", "nan", "return:inf"])
+def test_targets_that_cannot_be_understood(run, spec: str) -> None:
+    with pytest.raises(ConfigError, match="cannot understand the target"):
+        targets.resolve_target(run, spec)
+
+
+def test_a_score_needs_a_reference(run) -> None:
+    with pytest.raises(ConfigError, match="needs reference returns"):
+        targets.resolve_target(run, "score:100")
+
+
+def test_bad_policies(run, tiny, point_mass, tmp_path) -> None:
+    with pytest.raises(ConfigError, match="future must be 0 to 3"):
+        policies.two_stage(run, future=4)
+    with pytest.raises(ConfigError, match="3 environments cannot be shared out among 2"):
+        MaskedPolicy(run, [Way(), Way()]).reset(3)
+    with pytest.raises(DataError, match=r"1 states of shape \(4,\) are expected, got \(2, 4\)"):
+        policies.behavior_cloning(run).act(np.zeros((2, 4)))
+    data = point_mass.select(["states", "actions"])
+    silent = train(data, tiny, tmp_path / "run", silent=True)
+    with pytest.raises(ConfigError, match="trained without returns"):
+        policies.return_conditioned(silent)
+    assert policies.behavior_cloning(silent).act(np.zeros((1, 4))).shape == (1, 2)

@@ -1,0 +1,215 @@
+"""Questions to a trained model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mtm import queries
+from mtm.config import ModelConfig, OptimizerConfig, TrainConfig
+from mtm.datasets import builtin
+from mtm.errors import ConfigError, DataError
+from mtm.queries import _most_central, _window_starts
+from mtm.run import Run
+from mtm.training import train
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Run:
+    """A point mass's model, trained for a few seconds."""
+    config = TrainConfig(
+        steps=60,
+        batch_size=32,
+        validate_every=60,
+        checkpoint_every=60,
+        model=ModelConfig(width=32, heads=2, encoder_layers=1),
+        optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=10),
+    )
+    return train(
+        builtin.point_mass(60, 20), config, tmp_path_factory.mktemp("q") / "r", silent=True
+    )
+
+
+@pytest.fixture
+def episodes(point_mass) -> dict[str, np.ndarray]:
+    """Three episodes as a batch: states (3, 20, 4), actions (3, 20, 2)."""
+    parts = [point_mass.episode(i) for i in range(3)]
+    return {name: np.stack([p[name] for p in parts]) for name in ("states", "actions")}
+
+
+def test_given_values_are_kept_and_gaps_are_filled(run, episodes) -> None:
+    states = episodes["states"].copy()
+    states[1, 4:7] = np.nan
+    out = queries.predict(run, {"states": states, "actions": episodes["actions"]}, "states")
+    known = ~np.isnan(states)
+    assert np.array_equal(out["states"][known], states[known])
+    assert np.isfinite(out["states"]).all()
+
+
+def test_one_trajectory_is_a_batch_of_one(run, episodes) -> None:
+    given = {"states": episodes["states"], "actions": episodes["actions"]}
+    batch = queries.predict(run, given, ["returns"])["returns"]
+    single = queries.predict(run, {k: v[2] for k, v in given.items()}, "returns")["returns"]
+    assert single.shape == (20,)
+    np.testing.assert_allclose(single, batch[2], rtol=1e-4, atol=1e-5)
+
+
+def test_what_stands_in_a_gap_does_not_matter(run, episodes) -> None:
+    known = np.ones((3, 20), bool)
+    known[:, 5:9] = False
+    answers = []
+    for value in (0.0, 1e6):
+        states = np.where(known[..., None], episodes["states"], np.float32(value))
+        given = {"states": states, "actions": episodes["actions"]}
+        answers.append(queries.predict(run, given, "states", present={"states": known})["states"])
+    assert np.array_equal(*answers)
+
+
+def test_a_query_equals_the_model_asked_by_hand(run, episodes) -> None:
+    window = {k: v[:, :4] for k, v in episodes.items()}
+    visible = np.zeros((3, 4, 3), bool)
+    visible[:, :, 0] = True
+    by_hand = queries.ask(run, window, visible, ["actions"])["actions"]
+    assert np.array_equal(queries.inverse_dynamics(run, window["states"]), by_hand)
+
+
+@pytest.mark.parametrize(("steps", "length"), [(4, 4), (5, 4), (9, 4), (20, 4), (7, 1), (64, 16)])
+def test_windows_cover_every_step(steps: int, length: int) -> None:
+    starts = _window_starts(steps, length)
+    window, place = _most_central(starts, steps, length)
+    assert ((place >= 0) & (place < length)).all()
+    assert (starts[window] + place == np.arange(steps)).all()
+    assert starts[-1] + length == steps
+
+
+def test_windows_look_both_ways_in_the_middle() -> None:
+    starts = _window_starts(20, 4)
+    _, place = _most_central(starts, 20, 4)
+    assert set(place[1:-1]) == {1, 2}
+
+
+def test_forward_dynamics_chains(run, episodes) -> None:
+    states, actions = episodes["states"], episodes["actions"]
+    one = queries.forward_dynamics(run, states[:, :3], actions[:, :3])
+    assert one.shape == (3, 1, 4)
+    many = queries.forward_dynamics(run, states[:, :3], actions[:, :12])
+    assert many.shape == (3, 10, 4)
+    np.testing.assert_allclose(many[:, 0], one[:, 0], rtol=1e-5)
+    chained = np.concatenate([states[:, :3], one], axis=1)
+    two = queries.forward_dynamics(run, chained, actions[:, :4])
+    np.testing.assert_allclose(many[:, 1], two[:, 0], rtol=1e-4, atol=1e-5)
+
+
+def test_forward_dynamics_is_the_named_mask(run, episodes) -> None:
+    """With a full history, one step ahead is what the `fd` mask is validated on."""
+    from mtm import masks
+
+    question = masks.NAMED["fd"].question(run.modalities, 4)
+    window = {k: v[:, :4] for k, v in episodes.items()}
+    visible = np.broadcast_to(question.visible, (3, 4, 3)).copy()
+    expected = queries.ask(run, window, visible, ["states"])["states"][:, -1]
+    found = queries.forward_dynamics(run, window["states"][:, :3], window["actions"][:, :3])
+    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-5)
+
+
+def test_acting_queries_see_only_the_past(run, episodes) -> None:
+    states, actions = episodes["states"], episodes["actions"]
+    action = queries.behavior_cloning(run, states[:, :4], actions[:, :3])
+    assert action.shape == (3, 2)
+    single = queries.behavior_cloning(run, states[0, :4], actions[0, :3])
+    np.testing.assert_allclose(single, action[0], rtol=1e-4, atol=1e-6)
+    low = queries.return_conditioned(run, states[:, :4], 0.1, actions[:, :3])
+    high = queries.return_conditioned(run, states[:, :4], 0.9, actions[:, :3])
+    assert not np.allclose(low, high)
+    first = queries.return_conditioned(run, states[:, :1], 0.9)
+    assert first.shape == (3, 2)
+
+
+def test_goals(run, episodes) -> None:
+    states = episodes["states"]
+    way = queries.reach_goal(run, states[:, :2], states[:, 4], steps=2)
+    assert way["states"].shape == (3, 3, 4)
+    assert way["actions"].shape == (3, 2, 2)
+    assert np.array_equal(way["states"][:, 0], states[:, 1])
+    assert np.array_equal(way["states"][:, -1], states[:, 4])
+    alone = queries.reach_goal(run, states[0, :2], states[0, 4], steps=2)
+    np.testing.assert_allclose(alone["actions"], way["actions"][0], rtol=1e-4, atol=1e-5)
+    with pytest.raises(ConfigError, match="1 to 3 steps ahead, got 4"):
+        queries.reach_goal(run, states[:, :2], states[:, 4], steps=4)
+
+
+def test_representations(run, episodes) -> None:
+    states, actions = episodes["states"], episodes["actions"]
+    latent = queries.represent(run, states)
+    assert latent.shape == (3, 20, 32)
+    np.testing.assert_allclose(queries.represent(run, states[1, 5]), latent[1, 5], atol=1e-5)
+    joint = queries.represent(run, states, actions)
+    assert joint.shape == (3, 20, 64)
+    assert not np.allclose(joint[..., :32], latent)  # the state's code knows of the action
+
+
+def test_past_inference_and_imputation(run, episodes) -> None:
+    states = episodes["states"].copy()
+    states[:, :2] = np.nan
+    past = queries.predict(run, {"states": states, "actions": episodes["actions"]}, "states")
+    assert np.isfinite(past["states"][:, :2]).all()
+    filled = queries.impute(run, {"states": states, "actions": episodes["actions"]})
+    assert set(filled) == {"states", "actions"}
+    assert np.array_equal(filled["states"], past["states"])
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda r, e: queries.predict(r, {}, "states"), "gives nothing"),
+        (
+            lambda r, e: queries.predict(r, {"states": np.full((5, 4), np.nan)}, "actions"),
+            "every value is a gap",
+        ),
+        (lambda r, e: queries.predict(r, {"states": e["states"]}, "action"), "Did you mean 'act"),
+        (lambda r, e: queries.predict(r, {"state": e["states"]}, "actions"), "Did you mean 'sta"),
+        (
+            lambda r, e: queries.predict(r, {"states": np.zeros((5, 7))}, "actions"),
+            r"shape \(5, 7\); this model was trained on values of shape \(4,\)",
+        ),
+        (
+            lambda r, e: queries.predict(
+                r, {"states": np.zeros((5, 4)), "actions": np.zeros((6, 2))}, "returns"
+            ),
+            "same batch and steps",
+        ),
+        (
+            lambda r, e: queries.predict(r, {"states": np.full((5, 4), np.inf)}, "actions"),
+            "infinite",
+        ),
+        (lambda r, e: queries.predict(r, {"states": np.zeros((0, 4))}, "actions"), "no steps"),
+        (
+            lambda r, e: queries.predict(
+                r, {"states": np.zeros((5, 4))}, "actions", present={"states": np.ones(4, bool)}
+            ),
+            r"booleans of shape \(1, 5\)",
+        ),
+        (
+            lambda r, e: queries.forward_dynamics(r, np.zeros((5, 4)), np.zeros((3, 2))),
+            "5 states need at least as many actions",
+        ),
+        (
+            lambda r, e: queries.behavior_cloning(r, np.zeros((5, 4)), np.zeros((5, 2))),
+            "5 states go with 4 past actions",
+        ),
+        (lambda r, e: queries.predict(r, {"states": [["a"] * 4]}, "actions"), "must be numbers"),
+    ],
+)
+def test_bad_questions(run, episodes, ask, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        ask(run, episodes)
+
+
+def test_capabilities_that_the_modalities_do_not_allow(tiny, tmp_path) -> None:
+    own = train("builtin:sinusoids", tiny, tmp_path / "run", silent=True)
+    with pytest.raises(ConfigError, match="exactly one modality of role 'state'.*waves, phase"):
+        queries.inverse_dynamics(own, np.zeros((4, 2)))
+    waves = np.sin(np.arange(10))[:, None].repeat(2, axis=1)
+    quarter = queries.predict(own, {"waves": waves}, "phase")["phase"]
+    assert quarter.shape == (10,)
+    assert set(quarter) <= {0, 1, 2, 3}

@@ -1,0 +1,111 @@
+"""Rollouts: lockstep, repeatable, and robust to environments that break."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mtm import policies
+from mtm.errors import ConfigError
+from mtm.rollout import rollout
+from mtm.run import Run
+from mtm.training import train
+
+pytest.importorskip("gymnasium", reason="the extra `sim` is not installed")
+ENV = "point_mass_environment:PointMass-v0"
+FRAGILE = "point_mass_environment:Fragile-v0"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, point_mass) -> Run:
+    from mtm.config import preset
+
+    return train(point_mass, preset("tiny"), tmp_path_factory.mktemp("r") / "run", silent=True)
+
+
+@pytest.fixture(autouse=True)
+def _find_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = str(Path(__file__).parent)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", folder + os.pathsep + os.environ.get("PYTHONPATH", ""))
+
+
+class Steady:
+    """A policy of one's own: always the same action."""
+
+    def reset(self, n: int) -> None:
+        self.n = n
+
+    def act(self, states: np.ndarray) -> np.ndarray:
+        assert len(states) == self.n
+        return np.full((self.n, 2), 0.1, np.float32)
+
+    def observe(self, rewards: np.ndarray, dones: np.ndarray) -> None:
+        assert len(rewards) == self.n
+
+    def keep(self, rows: np.ndarray) -> None:
+        self.n = len(rows)
+
+
+def several(run: Run) -> dict:
+    return {
+        "bc": policies.behavior_cloning(run),
+        "own": Steady(),
+        "rcbc": policies.return_conditioned(run, "fraction:1.0"),
+        "two": policies.two_stage(run, "fraction:1.0"),
+    }
+
+
+def test_lockstep_equals_one_environment_at_a_time(run) -> None:
+    together = rollout(several(run), ENV, episodes=3, seed=7)
+    for name in ("bc", "rcbc", "two", "own"):
+        for episode in range(3):
+            policy = {name: several(run)[name]}
+            alone = rollout(policy, ENV, episodes=1, seed=7 + episode)[name]
+            assert alone.returns[0] == pytest.approx(together[name].returns[episode], rel=1e-3)
+    assert together["bc"].seeds.tolist() == [7, 8, 9]
+    assert together["bc"].lengths.tolist() == [20, 20, 20]
+    assert together["bc"].successes is not None
+
+
+def test_the_same_seed_gives_the_same_returns(run) -> None:
+    first = rollout(several(run), ENV, episodes=2, seed=3)
+    second = rollout(several(run), ENV, episodes=2, seed=3)
+    other = rollout(several(run), ENV, episodes=2, seed=30)
+    for name in first:
+        assert np.array_equal(first[name].returns, second[name].returns)
+        assert not np.array_equal(first[name].returns, other[name].returns)
+
+
+def test_processes_change_nothing(run) -> None:
+    here = rollout(several(run), ENV, episodes=3, seed=1, processes=1)
+    there = rollout(several(run), ENV, episodes=3, seed=1, processes=2)
+    for name in here:
+        assert np.array_equal(here[name].returns, there[name].returns)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_environment_that_raises_stops_only_its_episode(run, processes: int) -> None:
+    result = rollout(several(run), FRAGILE, episodes=4, seed=10, processes=processes)
+    for episodes in result.values():
+        assert episodes.seeds.tolist() == [11, 13]
+        assert [(f.seed, f.step) for f in episodes.failures] == [(10, 2), (12, 2)]
+        assert episodes.failures[0].error == "RuntimeError: a joint broke"
+
+
+def test_progress_is_told(run) -> None:
+    seen: list[tuple[int, int]] = []
+    rollout(several(run), ENV, episodes=2, progress=lambda done, total: seen.append((done, total)))
+    assert seen[0] == (0, 8)
+    assert seen[-1] == (8, 8)
+
+
+def test_an_environment_that_does_not_fit_is_refused(run) -> None:
+    pytest.importorskip("mujoco", reason="the extra `sim` is not installed")
+    with pytest.raises(ConfigError, match=r"observation is numbers of shape \(11,\).*\(4,\)"):
+        rollout({"bc": policies.behavior_cloning(run)}, "Hopper-v5", episodes=1)
+    with pytest.raises(ConfigError, match="nothing to do"):
+        rollout({}, ENV)
