@@ -144,7 +144,22 @@ def test_unknown_kind_of_file(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("1,2")
     with pytest.raises(DataError, match="unknown kind of file '.csv'"):
         datasets.load(str(tmp_path / "log.csv"))
-    with pytest.raises(DataError, match="is a directory"):
+    with pytest.raises(DataError, match="holds no data file"):
+        datasets.load(str(tmp_path))
+
+
+def test_a_directory_is_its_files_one_after_the_other(tmp_path: Path) -> None:
+    write_hdf5(tmp_path / "a.hdf5", SHARED_LAYOUT, env_id="Hopper-v5")
+    states = SHARED_LAYOUT["observations"] + 100
+    np.savez(tmp_path / "b.npz", states=states, gripper=np.arange(10) % 2, offsets=[0, 10])
+    data = datasets.load(str(tmp_path))
+    assert data.lengths.tolist() == [4, 4, 2, 10]
+    assert data.arrays["states"][10:].tolist() == states.tolist()
+    assert data.known("actions").tolist() == [True] * 10 + [False] * 10
+    assert data.known("gripper").tolist() == [False] * 10 + [True] * 10
+    assert data.metadata.env_id is None
+    np.savez(tmp_path / "c.npz", states=np.zeros((3, 5)), offsets=[0, 3])
+    with pytest.raises(DataError, match=r"c.npz: modality 'states' is continuous of shape \(5,\)"):
         datasets.load(str(tmp_path))
 
 
@@ -160,3 +175,20 @@ def test_point_mass_follows_its_dynamics() -> None:
 @pytest.mark.parametrize("name", builtin.NAMES)
 def test_built_in_sets_are_always_the_same(name: str) -> None:
     assert datasets.load(f"builtin:{name}").fingerprint == builtin.NAMES[name]().fingerprint
+
+
+def test_the_bundled_recording() -> None:
+    data = datasets.load("builtin:hopper")
+    assert (data.num_episodes, data.num_steps) == (471, 140_214)
+    assert data.metadata.env_id == "Hopper-v5"
+    assert data.metadata.horizon == 1000
+    assert Path(builtin.__file__).with_name("hopper.hdf5").stat().st_size < 8_000_000
+
+
+def test_adroit_s_reward_is_success(tmp_path: Path) -> None:
+    achieved = np.arange(10) % 2
+    arrays = SHARED_LAYOUT | {"infos/goal_achieved": achieved.astype(bool)}
+    path = write_hdf5(tmp_path / "door.hdf5", arrays, env_id="AdroitHandDoor-v1")
+    assert datasets.load(path).arrays["rewards"].tolist() == achieved.tolist()
+    other = write_hdf5(tmp_path / "hopper.hdf5", arrays, env_id="Hopper-v5")
+    assert datasets.load(other).arrays["rewards"].tolist() == [1.0] * 10

@@ -175,7 +175,7 @@ def test_the_report_is_one_self_contained_page(hopper: Path, result: dict, capsy
     } <= pictures
     assert text.count("data:image/png;base64,") == len(pictures)
     assert "http" not in text
-    assert "best of the sweep" in text
+    assert "best of sweep" in text
 
 
 def test_demo_shows_seven_uses(tmp_path: Path, capsys) -> None:

@@ -64,7 +64,18 @@ def test_shapes_of_predictions() -> None:
         "returns": (B, T),
         "actions": (B, T, 2, 2),
     }
-    assert list(make_model()(make_values(), random_visible(), ["returns"])) == ["returns"]
+
+
+def test_only_wanted_tokens_are_predicted_and_alike() -> None:
+    model, values, visible = make_model(decoder_layers=2), make_values(), random_visible()
+    everything = model(values, visible)
+    wanted = torch.zeros(B, T, M, dtype=torch.bool)
+    wanted[:, 3, 2] = wanted[1:, 2, 0] = wanted[2, :, 1] = True
+    some = model(values, visible, wanted.view(B, T * M))
+    assert list(some) == ["states", "gripper", "returns"]
+    for i, m in enumerate(MODALITIES[:3]):
+        here = wanted[:, :, i]
+        torch.testing.assert_close(some[m.name][here], everything[m.name][here])
 
 
 def test_hidden_values_cannot_influence_a_prediction() -> None:

@@ -36,20 +36,32 @@ def some_states(steps: int, rows: int, seed: int = 0) -> np.ndarray:
 
 def test_cloning_shows_the_last_steps_and_its_own_actions(run) -> None:
     states = some_states(7, 1)
-    policy = policies.behavior_cloning(run)
+    policy = policies.behavior_cloning(run, history=2)
     actions = drive(policy, states)
-    for now in (0, 2, 6):
-        first = max(now - 3, 0)
+    for now in (0, 1, 2, 6):
+        first = max(now - 2, 0)
         expected = queries.behavior_cloning(run, states[first : now + 1, 0], actions[first:now, 0])
         np.testing.assert_allclose(actions[now, 0], expected, rtol=1e-4, atol=1e-5)
 
 
+def test_without_history_only_the_current_state_counts(run) -> None:
+    states = some_states(5, 1)
+    policy = policies.return_conditioned(run, "fraction:1.0")
+    policy.reset(1)
+    earned = np.full((5, 1), policy.ways[0].target)  # as asked, so that as much is left per step
+    after = drive(policy, states, earned)[-1]
+    policy.reset(1)
+    np.testing.assert_allclose(policy.act(states[-1]), after, rtol=1e-4, atol=1e-6)
+
+
 def test_return_conditioning_shows_the_target(run) -> None:
     states = some_states(6, 1)
-    policy = policies.return_conditioned(run, "return:15")
+    policy = policies.return_conditioned(run, "return:15", history=3)
     assert policy.ways[0].target == pytest.approx(15 / 20)  # an average over the horizon
-    actions = drive(policy, states)
-    expected = queries.return_conditioned(run, states[2:6, 0], 15 / 20, actions[2:5, 0])
+    rewards = np.full((6, 1), 0.7)
+    actions = drive(policy, states, rewards)
+    left = (15 - 5 * 0.7) / (20 - 5)
+    expected = queries.return_conditioned(run, states[2:6, 0], left, actions[2:5, 0])
     np.testing.assert_allclose(actions[5, 0], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -58,13 +70,14 @@ def test_a_joined_policy_acts_as_its_parts(run) -> None:
         policies.behavior_cloning(run),
         policies.return_conditioned(run, "fraction:0.5"),
         policies.return_conditioned(run, "fraction:1.0"),
-        policies.two_stage(run, "fraction:1.0", future=2),
+        policies.return_conditioned(run, "fraction:1.0", history=3),
+        policies.two_stage(run, "fraction:1.0", future=2, history=1),
         policies.tracking(run, some_states(9, 1, seed=5)[:, 0]),
     ]
     states = some_states(8, 2)
     joined = policies.join(parts)
-    joined.reset(10)
-    together = drive(joined, np.tile(states, (1, 5, 1)))
+    joined.reset(12)
+    together = drive(joined, np.tile(states, (1, 6, 1)))
     for i, part in enumerate(parts):
         part.reset(2)
         alone = drive(part, states)
@@ -73,7 +86,7 @@ def test_a_joined_policy_acts_as_its_parts(run) -> None:
 
 def test_rows_go_on_alike_when_others_drop_out(run) -> None:
     states = some_states(8, 3)
-    policy = policies.return_conditioned(run, "fraction:1.0")
+    policy = policies.return_conditioned(run, "fraction:1.0", history=2)
     policy.reset(3)
     whole = drive(policy, states)
     policy.reset(3)
@@ -85,7 +98,7 @@ def test_rows_go_on_alike_when_others_drop_out(run) -> None:
 
 def test_a_row_that_is_done_begins_anew(run) -> None:
     states = some_states(3, 2)
-    policy = policies.behavior_cloning(run)
+    policy = policies.behavior_cloning(run, history=3)
     policy.reset(2)
     drive(policy, states)
     policy.observe(np.zeros(2), np.array([True, False]))
@@ -138,6 +151,9 @@ def test_sums_of_returns_are_counted_down(point_mass, tiny, tmp_path) -> None:
     policy.act(np.zeros((1, 4), np.float32))
     policy.observe(np.array([5.0]), np.array([False]))
     assert policy._asked_returns()[0].tolist() == [7.0] * 4
+    policy.observe(np.array([1e6]), np.array([False]))
+    lowest = own.normalizer.statistics["returns"].low
+    assert policy._asked_returns()[0].tolist() == [lowest] * 4  # never beyond what the data know
 
 
 def test_targets_in_every_unit(run) -> None:
@@ -167,8 +183,8 @@ def test_a_score_needs_a_reference(run) -> None:
 
 
 def test_bad_policies(run, tiny, point_mass, tmp_path) -> None:
-    with pytest.raises(ConfigError, match="future must be 0 to 3"):
-        policies.two_stage(run, future=4)
+    with pytest.raises(ConfigError, match="history 2 .* future 2 must fit .* segment_length 4"):
+        policies.two_stage(run, future=2, history=2)
     with pytest.raises(ConfigError, match="3 environments cannot be shared out among 2"):
         MaskedPolicy(run, [Way(), Way()]).reset(3)
     with pytest.raises(DataError, match=r"1 states of shape \(4,\) are expected, got \(2, 4\)"):

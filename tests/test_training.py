@@ -94,21 +94,21 @@ def test_absent_values_change_nothing_to_the_bit(point_mass, tiny, tmp_path) -> 
 
 
 def test_it_learns_the_point_mass(tmp_path) -> None:
-    """Forward dynamics far better than copying, and actions from the states they lead to."""
+    """The next state to 5 % of its variance; copying the last one gives 44 %."""
     config = TrainConfig(
-        steps=500,
+        steps=400,
         batch_size=128,
-        validate_every=500,
-        checkpoint_every=500,
-        model=ModelConfig(width=64),
-        optimizer=OptimizerConfig(learning_rate=2e-3, warmup_steps=50),
+        validate_every=400,
+        checkpoint_every=400,
+        modalities=("states", "actions"),
+        model=ModelConfig(width=64, segment_length=2),
+        optimizer=OptimizerConfig(learning_rate=4e-3, warmup_steps=50),
     )
     train(builtin.point_mass(), config, tmp_path / "run", silent=True)
     held_out = checkpoint.load(tmp_path / "run" / "checkpoints").state.validation
-    assert held_out["fd_copy_last"] > 0.03
-    assert held_out["fd"] < held_out["fd_copy_last"] / 5
-    assert held_out["id"] < 0.5
-    assert held_out["states/visible"] < 0.02
+    assert held_out["fd_copy_last"] > 0.3
+    assert held_out["fd"] < 0.05
+    assert held_out["states/visible"] < 0.01
 
 
 def test_a_discrete_modality_is_learned(tmp_path) -> None:

@@ -59,32 +59,31 @@ class MTM(nn.Module):
         self,
         values: Mapping[str, Tensor],
         visible: Tensor,
-        want: Sequence[str] | None = None,
+        wanted: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Predict the tokens of each wanted modality from the visible ones.
+        """Predict tokens from the visible ones.
 
         Args:
             values: For each modality normalised values (B, T, *shape), or integer classes (B, T);
                 T is at most `segment_length`. What is stored at hidden tokens has no influence.
             visible: (B, L) booleans. Keep it on the CPU, where masks are made: the layout of the
                 packed tokens is worked out there, without waiting for a GPU.
-            want: Names of modalities; all if None.
+            wanted: (B, L) booleans, on the CPU: predict only these tokens, which saves most of the
+                decoder's work when they are few. All if None.
 
         Returns:
-            For each wanted modality (B, T, *shape), or logits (B, T, classes).
+            For each modality with a wanted token (B, T, *shape), or logits (B, T, classes). What
+            stands at tokens that are not wanted means nothing.
         """
         layout = Layout.of(visible, self.mask_tokens.device)
         latent = self.encode(values, visible, layout)  # (N, D)
         T = visible.shape[1] // len(self.modalities)
-        decoded = self.decode(latent, layout, T)  # (B, T, M, D)
-        predictions = {}
+        predictions = self._heads(self.decode(latent, layout, T, wanted), layout.batch, T, wanted)
         for i, m in enumerate(self.modalities):
-            if want is None or m.name in want:
-                out: Tensor = self.heads[m.name](decoded[:, :, i])  # (B, T, size or classes)
-                predictions[m.name] = out if m.kind == "discrete" else _unflatten(out, m)
-                if self.config.residual and m.role == "state" and m.kind == "continuous":
-                    here = visible.view(layout.batch, T, -1)[:, :, i]
-                    predictions[m.name] = predictions[m.name] + nearest(values[m.name], here)
+            changes = self.config.residual and m.role == "state" and m.kind == "continuous"
+            if changes and m.name in predictions:
+                here = visible.view(layout.batch, T, -1)[:, :, i]
+                predictions[m.name] = predictions[m.name] + nearest(values[m.name], here)
         return predictions
 
     def encode(self, values: Mapping[str, Tensor], visible: Tensor, layout: Layout) -> Tensor:
@@ -101,15 +100,38 @@ class MTM(nn.Module):
         encoded: Tensor = self.encoder(packed, layout)
         return encoded
 
-    def decode(self, latent: Tensor, layout: Layout, length: int) -> Tensor:
-        """The decoder's output for all tokens, (B, T, M, D), from the packed latent (N, D)."""
+    def decode(
+        self, latent: Tensor, layout: Layout, length: int, wanted: Tensor | None = None
+    ) -> Tensor:
+        """The decoder's output for the wanted tokens, packed, from the packed latent (N, D)."""
         B, T, (M, D) = layout.batch, length, self.mask_tokens.shape
         blank = self.mask_tokens.expand(B, T, M, D).reshape(B * T * M, D)
         tokens = blank.index_copy(0, layout.tokens, self.to_decoder(latent).to(blank.dtype))
         tokens = tokens.view(B, T, M, D) + self._positions(self.decoder_modality_encoding, T)
-        everything = Layout.full(B, T * M)
-        decoded: Tensor = self.decoder(tokens.view(B * T * M, D), everything)
-        return decoded.view(B, T, M, D)
+        asked = None if wanted is None else Layout.of(wanted, latent.device)
+        decoded: Tensor = self.decoder(tokens.view(B * T * M, D), Layout.full(B, T * M), asked)
+        return decoded
+
+    def _heads(
+        self, decoded: Tensor, batch: int, length: int, wanted: Tensor | None
+    ) -> dict[str, Tensor]:
+        """Each modality's head on its tokens; zero where a token is not wanted."""
+        B, T, M = batch, length, len(self.modalities)
+        predictions = {}
+        for i, m in enumerate(self.modalities):
+            if wanted is None:
+                out = self.heads[m.name](decoded.view(B, T, M, -1)[:, :, i])  # (B, T, size)
+            else:
+                places = wanted.flatten().nonzero().squeeze(1)
+                mine = places % M == i
+                if not mine.any():
+                    continue
+                rows = mine.nonzero().squeeze(1).to(decoded.device, non_blocking=True)
+                steps = (places[mine] // M).to(decoded.device, non_blocking=True)
+                out = self.heads[m.name](take(decoded, rows))
+                out = put(out, steps, B * T).view(B, T, -1)
+            predictions[m.name] = out if m.kind == "discrete" else _unflatten(out, m)
+        return predictions
 
     def _embed(self, modality: Modality, values: Tensor, shown: Tensor) -> Tensor:
         """Values (B, T, *shape) to tokens (B, T, D); what is not shown counts as zero."""
@@ -128,7 +150,7 @@ class MTM(nn.Module):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the visible tokens of a batch are, packed and padded.
+    """Where the chosen tokens of a batch are, packed and padded: the visible, or the wanted ones.
 
     Attributes:
         batch: B.
@@ -174,10 +196,11 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList(Layer(config) for _ in range(layers))
         self.norm = nn.LayerNorm(config.width)
 
-    def forward(self, x: Tensor, layout: Layout) -> Tensor:
-        """All layers, (N, D) to (N, D)."""
-        for layer in self.layers:
+    def forward(self, x: Tensor, layout: Layout, wanted: Layout | None = None) -> Tensor:
+        """All layers, (N, D) to (N, D), or to the wanted tokens only."""
+        for layer in self.layers[:-1]:
             x = layer(x, layout)
+        x = self.layers[-1](x, layout, wanted)
         out: Tensor = self.norm(x)
         return out
 
@@ -196,26 +219,39 @@ class Layer(nn.Module):
         self.mlp_in = nn.Linear(D, 4 * D)
         self.mlp_out = nn.Linear(4 * D, D)
 
-    def forward(self, x: Tensor, layout: Layout) -> Tensor:
-        """One layer, (N, D) to (N, D)."""
-        x = x + self._drop(self._attention(self.attention_norm(x), layout))
+    def forward(self, x: Tensor, layout: Layout, wanted: Layout | None = None) -> Tensor:
+        """One layer, (N, D) to (N, D), or to the wanted tokens of a sequence that is not packed."""
+        mixed = self._attention(self.attention_norm(x), layout, wanted)
+        x = x if wanted is None else take(x, wanted.tokens)
+        x = x + self._drop(mixed)
         hidden = self._drop(F.gelu(self.mlp_in(self.mlp_norm(x))))
         return x + self._drop(self.mlp_out(hidden))
 
-    def _attention(self, x: Tensor, layout: Layout) -> Tensor:
-        B, K, D, H = layout.batch, layout.width, x.shape[-1], self.heads
-        qkv = self.to_queries_keys_values(x)  # (N, 3D)
-        if layout.slots is not None:
-            qkv = put(qkv, layout.slots, B * K)  # (B*K, 3D)
-        q, k, v = qkv.view(B, K, 3, H, D // H).permute(2, 0, 3, 1, 4)  # each (B, H, K, D/H)
+    def _attention(self, x: Tensor, layout: Layout, wanted: Layout | None) -> Tensor:
+        D, project = x.shape[-1], self.to_queries_keys_values
+        asking = layout if wanted is None else wanted
+        if wanted is None:
+            q, k, v = self._by_head(project(x), layout, 3)
+        else:
+            (q,) = self._by_head(
+                F.linear(take(x, wanted.tokens), project.weight[:D], project.bias[:D]), wanted, 1
+            )
+            k, v = self._by_head(F.linear(x, project.weight[D:], project.bias[D:]), layout, 2)
         mixed = F.scaled_dot_product_attention(
             q, k, v, attn_mask=layout.attend, dropout_p=self.dropout if self.training else 0.0
         )
-        mixed = mixed.transpose(1, 2).reshape(B * K, D)
-        if layout.slots is not None:
-            mixed = take(mixed, layout.slots)  # (N, D)
+        mixed = mixed.transpose(1, 2).reshape(asking.batch * asking.width, D)
+        if asking.slots is not None:
+            mixed = take(mixed, asking.slots)  # (N, D)
         out: Tensor = self.from_heads(mixed)
         return out
+
+    def _by_head(self, packed: Tensor, layout: Layout, parts: int) -> tuple[Tensor, ...]:
+        """(N, parts * D) to `parts` tensors of (B, H, K, D/H), padded with zeros."""
+        B, K, H = layout.batch, layout.width, self.heads
+        if layout.slots is not None:
+            packed = put(packed, layout.slots, B * K)
+        return packed.view(B, K, parts, H, -1).permute(2, 0, 3, 1, 4).unbind(0)
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training) if self.dropout else x

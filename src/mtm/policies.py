@@ -52,48 +52,65 @@ class Way:
             action: 0 for cloning; for inverse dynamics, how many steps ahead.
         reference: States to follow, (S, *shape); None lets the model predict the future states
             first, which makes acting two-stage.
+        history: Steps before the current one that are shown. When the target says how to act,
+            none are: a model that sees its own past actions tends to repeat them instead of
+            looking at the state. States that do not tell everything need some.
     """
 
     target: float | None = None
     future: int = 0
     reference: NDArray[np.float32] | None = None
+    history: int = 0
 
 
-def behavior_cloning(run: Run) -> MaskedPolicy:
-    """Act as the data's policies do on average."""
-    return MaskedPolicy(run, [Way()])
+def behavior_cloning(run: Run, *, history: int | None = None) -> MaskedPolicy:
+    """Go on as the data's policies would after the same history.
+
+    Args:
+        run: A trained run.
+        history: Past steps to show; None: as many as the model sees, the paper's mask.
+    """
+    longest = run.model.config.segment_length - 1
+    return MaskedPolicy(run, [Way(history=longest if history is None else history)])
 
 
-def return_conditioned(run: Run, target: TargetSpec = "auto") -> MaskedPolicy:
+def return_conditioned(run: Run, target: TargetSpec = "auto", *, history: int = 0) -> MaskedPolicy:
     """Act as goes with a return.
 
     Args:
         run: A trained run.
         target: `auto`, or see `mtm.targets.resolve_target`.
+        history: Past steps to show.
     """
-    return MaskedPolicy(run, [Way(target=resolve_target(run, target))])
+    return MaskedPolicy(run, [Way(target=resolve_target(run, target), history=history)])
 
 
-def two_stage(run: Run, target: TargetSpec = "auto", future: int = 1) -> MaskedPolicy:
+def two_stage(
+    run: Run, target: TargetSpec = "auto", *, future: int = 1, history: int = 0
+) -> MaskedPolicy:
     """First predict the states that go with a return, then the action that leads to them.
 
     Args:
         run: A trained run.
         target: As for `return_conditioned`.
         future: How many states to predict.
+        history: Past steps to show.
     """
-    return MaskedPolicy(run, [Way(target=resolve_target(run, target), future=future)])
+    asked = resolve_target(run, target)
+    return MaskedPolicy(run, [Way(target=asked, future=future, history=history)])
 
 
-def tracking(run: Run, reference: ArrayLike, future: int = 1) -> MaskedPolicy:
+def tracking(run: Run, reference: ArrayLike, *, future: int = 1, history: int = 0) -> MaskedPolicy:
     """Follow a trajectory of states by inverse dynamics.
 
     Args:
         run: A trained run.
         reference: The states to follow, (S, *shape), from the first one on; the last is held.
         future: How many states ahead to look.
+        history: Past steps to show.
     """
-    return MaskedPolicy(run, [Way(future=future, reference=np.asarray(reference, np.float32))])
+    states = np.asarray(reference, np.float32)
+    return MaskedPolicy(run, [Way(future=future, reference=states, history=history)])
 
 
 class MaskedPolicy:
@@ -112,10 +129,10 @@ class MaskedPolicy:
         self.index = {m.name: i for i, m in enumerate(run.modalities)}
         self.length = run.model.config.segment_length
         for way in ways:
-            if not 0 <= way.future < self.length:
+            if min(way.future, way.history) < 0 or way.history + 1 + way.future > self.length:
                 raise ConfigError(
-                    f"future must be 0 to {self.length - 1} for a model of segment_length "
-                    f"{self.length}, got {way.future}."
+                    f"history {way.history} + the current step + future {way.future} must fit into "
+                    f"the model's segment_length {self.length}."
                 )
         self.reset(len(self.ways))
 
@@ -129,7 +146,7 @@ class MaskedPolicy:
         self._row_ways = [way for way in self.ways for _ in range(n // len(self.ways))]
         self._past_states = np.zeros((n, T, *self.states.shape), _dtype(self.states))
         self._past_actions = np.zeros((n, T, *self.actions.shape), _dtype(self.actions))
-        self._filled = np.zeros(n, np.int64)  # steps before now that the row's history holds
+        self._filled = np.zeros(n, np.int64)  # steps before now that the row remembers
         self._steps = np.zeros(n, np.int64)
         self._gained = np.zeros(n)
         self._set_ways()
@@ -150,7 +167,8 @@ class MaskedPolicy:
         predicted = plans & ~self._follows
         want = [self.actions.name] + ([self.states.name] if predicted.any() else [])
         if not plans.all() or predicted.any():
-            answers = ask(self.run, window, visible, want)
+            wanted = self._wanted(rows, predicted)
+            answers = ask(self.run, window, visible, want, wanted)
             chosen = answers[self.actions.name][rows, self._filled]
         else:
             chosen = np.zeros((n, *self.actions.shape), _dtype(self.actions))
@@ -180,12 +198,13 @@ class MaskedPolicy:
     def _set_ways(self) -> None:
         ways = self._row_ways
         self._futures = np.array([w.future for w in ways])
+        self._histories = np.array([w.history for w in ways])
         self._follows = np.array([w.reference is not None for w in ways])
         self._targets = np.array([np.nan if w.target is None else w.target for w in ways])
 
     def _make_room(self) -> None:
-        """Shift histories so that the current state and the future fit into the window."""
-        crowded = self._filled > self.length - 1 - self._futures
+        """Forget what is older than a row's history."""
+        crowded = self._filled > self._histories
         for past in (self._past_states, self._past_actions):
             past[crowded] = np.roll(past[crowded], -1, axis=1)
         self._filled[crowded] -= 1
@@ -210,12 +229,32 @@ class MaskedPolicy:
             visible[:, :, self.index[self.returns.name]] = (time <= until) & asked[:, None]
         return window, visible
 
+    def _wanted(self, rows: NDArray[np.int64], predicted: BoolArray) -> BoolArray:
+        """The action now; for rows that imagine the future, also the states after now."""
+        wanted = np.zeros((len(rows), self.length, len(self.index)), bool)
+        wanted[rows, self._filled, self.index[self.actions.name]] = True
+        ahead = np.arange(self.length)[None, :] - self._filled[:, None]
+        imagined = (ahead > 0) & (ahead <= self._futures[:, None]) & predicted[:, None]
+        wanted[:, :, self.index[self.states.name]] = imagined
+        return wanted
+
     def _asked_returns(self) -> NDArray[np.float32]:
-        """The target at each step of the window: constant for averages, what is left for sums."""
+        """What is left to earn, at each step of the window; per remaining step for averages.
+
+        It stays within what the data know: an average over the last steps could be anything.
+        """
         targets = np.nan_to_num(self._targets)
-        if self.run.description.train.returns.kind == "sum":
-            targets = targets - self._gained
-        return np.repeat(targets[:, None], self.length, axis=1).astype(np.float32)
+        horizon = self.run.description.data.get("returns_horizon")
+        if horizon:
+            left = (targets * horizon - self._gained) / np.maximum(horizon - self._steps, 1)
+        elif self.run.description.train.returns.kind == "sum":
+            left = targets - self._gained
+        else:
+            left = targets  # returns of the user's own: what they count is not known
+        assert self.returns is not None
+        known = self.run.normalizer.statistics[self.returns.name]
+        left = np.where(self._steps == 0, targets, np.clip(left, known.low, known.high))
+        return np.repeat(left[:, None], self.length, axis=1).astype(np.float32)
 
     def _act_by_inverse_dynamics(
         self, plans: BoolArray, imagined: NDArray[Any] | None
@@ -236,7 +275,10 @@ class MaskedPolicy:
         visible = np.zeros((len(rows), self.length, len(self.index)), bool)
         until = (now + self._futures[rows])[:, None]
         visible[:, :, self.index[self.states.name]] = np.arange(self.length)[None, :] <= until
-        answer = ask(self.run, {self.states.name: states}, visible, [self.actions.name])
+        wanted = np.zeros_like(visible)
+        wanted[np.arange(len(rows)), now, self.index[self.actions.name]] = True
+        given = {self.states.name: states}
+        answer = ask(self.run, given, visible, [self.actions.name], wanted)
         return answer[self.actions.name][np.arange(len(rows)), now]
 
 

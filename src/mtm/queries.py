@@ -210,30 +210,50 @@ def represent(run: Run, states: ArrayLike, actions: ArrayLike | None = None) -> 
     return latent.reshape(*leading, len(names) * latent.shape[1])
 
 
-def ask(run: Run, window: Arrays, visible: BoolArray, want: Sequence[str]) -> Arrays:
+def ask(
+    run: Run,
+    window: Arrays,
+    visible: BoolArray,
+    want: Sequence[str],
+    wanted: BoolArray | None = None,
+) -> Arrays:
     """One window per sample, in raw units: the call that everything comes down to.
+
+    A window shorter than a segment is answered as one whose later steps are hidden, because whole
+    segments are what the model was trained on.
 
     Args:
         run: A trained run.
         window: Modality -> (B, T, *shape); modalities that are left out must not be visible.
         visible: (B, T, M).
         want: Names.
+        wanted: The tokens that matter, (B, T, M); all of the wanted modalities if None.
 
     Returns:
         Each wanted modality, (B, T, *shape); the likeliest class of a discrete one.
     """
+    T = visible.shape[1]
+    if wanted is None:
+        wanted = np.zeros_like(visible)
+        wanted[:, :, [_index(run, name) for name in want]] = True
+    lacking = run.model.config.segment_length - T
+    if lacking > 0:
+        visible, wanted = _lengthen(visible, lacking), _lengthen(wanted, lacking)
+        window = {name: _lengthen(values, lacking) for name, values in window.items()}
     answers: dict[str, list[NDArray[Any]]] = {name: [] for name in want}
     for part in _batches(len(visible)):
         tensors = _tensors(run, {n: v[part] for n, v in window.items()}, visible[part])
-        shown = torch.from_numpy(visible[part].reshape(len(visible[part]), -1))
+        flat = (len(visible[part]), -1)
+        shown = torch.from_numpy(visible[part].reshape(flat))
+        asked = torch.from_numpy(wanted[part].reshape(flat))
         with torch.inference_mode():
-            out = run.model(tensors, shown, want)
+            out = run.model(tensors, shown, asked)
         for name in want:
             if modality_of(run, name).kind == "discrete":
                 answers[name].append(out[name].argmax(dim=-1).cpu().numpy())
             else:
                 answers[name].append(run.normalizer.denormalize(name, out[name]).cpu().numpy())
-    return {name: np.concatenate(parts) for name, parts in answers.items()}
+    return {name: np.concatenate(parts)[:, :T] for name, parts in answers.items()}
 
 
 def modality_of(run: Run, name: str) -> Modality:
@@ -413,6 +433,11 @@ def _known(name: str, array: NDArray[Any], present: ArrayLike | None) -> BoolArr
             )
         known &= mask
     return known
+
+
+def _lengthen(values: NDArray[Any], steps: int) -> NDArray[Any]:
+    """More steps of zeros at the end of axis 1."""
+    return np.pad(values, [(0, 0), (0, steps)] + [(0, 0)] * (values.ndim - 2))
 
 
 def _tensors(run: Run, window: Arrays, visible: BoolArray) -> dict[str, torch.Tensor]:

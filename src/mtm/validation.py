@@ -121,10 +121,12 @@ class Validator:
         # A segment counts where everything that the question gives exists.
         complete = np.all(present | ~question.visible, axis=(1, 2), keepdims=True)
         chosen = question.wanted & present & complete
-        wanted = [m.name for i, m in enumerate(self.modalities) if question.wanted[:, i].any()]
-        predictions = model(values, torch.from_numpy(shown.reshape(len(shown), -1)), wanted)
+        flat = (len(shown), -1)
+        predictions = model(
+            values, torch.from_numpy(shown.reshape(flat)), torch.from_numpy(chosen.reshape(flat))
+        )
         for i, m in enumerate(self.modalities):
-            if m.name not in wanted:
+            if m.name not in predictions:
                 continue
             _add(
                 totals[name], token_errors(m, predictions[m.name], values[m.name]), chosen[:, :, i]

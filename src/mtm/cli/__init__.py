@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
+from typing import TextIO
 
 from mtm import __version__
 from mtm.errors import MTMError, unknown
@@ -48,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _call(verb: str, arguments: Sequence[str]) -> int:
     module = importlib.import_module(VERBS[verb][0])
     try:
-        module.main(arguments)
+        with warnings.catch_warnings():
+            warnings.showwarning = _print_warning
+            module.main(arguments)
     except MTMError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -58,6 +62,18 @@ def _call(verb: str, arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader of our output, such as `head`, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def _print_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """One line for a person, without the place in the code."""
+    print(f"warning: {message}", file=sys.stderr)
 
 
 def _help(verbs: Sequence[str] | None = None) -> str:

@@ -28,6 +28,8 @@ class Arguments:
     """auto, fraction:0.9, score:100, or a return such as 3000."""
     future: int = 1
     """two_stage: how many states to predict before acting."""
+    history: int | None = None
+    """Past steps to show the model; if not given, all it can see for bc and none for the others."""
     episodes: int = 10
     """How many."""
     seed: int = 0
@@ -76,7 +78,8 @@ def _policy(run: Run, arguments: Arguments) -> MaskedPolicy:
     from mtm import policies
 
     if arguments.policy == "bc":
-        return policies.behavior_cloning(run)
+        return policies.behavior_cloning(run, history=arguments.history)
+    history = arguments.history or 0
     if arguments.policy == "two_stage":
-        return policies.two_stage(run, arguments.target, arguments.future)
-    return policies.return_conditioned(run, arguments.target)
+        return policies.two_stage(run, arguments.target, future=arguments.future, history=history)
+    return policies.return_conditioned(run, arguments.target, history=history)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from mtm.datasets import builtin, d4rl, npz
+from mtm.datasets import builtin, d4rl, directory, npz
 from mtm.errors import DataError, unknown
 from mtm.trajectories import TrajectoryDataset
 
@@ -42,7 +42,7 @@ def load(spec: str, *, nan_is_absent: bool = False) -> TrajectoryDataset:
     """Load what a spec names.
 
     Args:
-        spec: A path to a `.hdf5` or `.npz` file, `builtin:NAME` or `d4rl:NAME`.
+        spec: A `.hdf5` or `.npz` file, a directory of such files, `builtin:NAME` or `d4rl:NAME`.
         nan_is_absent: Take a value with NaN in it as absent, rather than as a fault.
 
     Raises:
@@ -57,10 +57,18 @@ def load(spec: str, *, nan_is_absent: bool = False) -> TrajectoryDataset:
             raise DataError(f"{path}: {unknown('kind of file', path.suffix, SUFFIXES)}")
         return SUFFIXES[path.suffix](path, nan_is_absent=nan_is_absent)
     if path.is_dir():
-        raise DataError(f"{path} is a directory; name a file in it: {', '.join(SUFFIXES)}.")
+        return _load_directory(path, nan_is_absent)
     if colon and "/" not in prefix:
         raise DataError(unknown("prefix of a data set", prefix, PREFIXES))
     raise DataError(
         f"no data set at {spec!r}. Give a file ({', '.join(SUFFIXES)}) or a name such as "
         f"{', '.join(f'builtin:{n}' for n in builtin.NAMES)}."
     )
+
+
+def _load_directory(path: Path, nan_is_absent: bool) -> TrajectoryDataset:
+    files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+    if not files:
+        raise DataError(f"{path} holds no data file; allowed are {', '.join(SUFFIXES)}.")
+    parts = {file: SUFFIXES[file.suffix](file, nan_is_absent=nan_is_absent) for file in files}
+    return directory.join(parts, source=path.name)

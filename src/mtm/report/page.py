@@ -15,7 +15,7 @@ from mtm import checkpoint, masks
 from mtm.checkpoint import write_atomically
 from mtm.errors import DataError, MTMError, require
 from mtm.evaluate import held_out_episodes
-from mtm.report.tables import mean_and_spread, number, rolls_of
+from mtm.report.tables import TARGETS_NOTE, mean_and_spread, number, rolls_of
 from mtm.run import Run
 from mtm.trackers import read_metrics
 
@@ -121,7 +121,7 @@ def _acting(run: Run, say: Callable[[str], None]) -> list[Section]:
 
 def _caption(result: dict[str, Any]) -> str:
     where = f"Measured at step {result['step']:,}, seed {result['seed']}"
-    return f"{where}; mean and spread over episodes."
+    return f"{where}; mean and spread over episodes. {TARGETS_NOTE}"
 
 
 def _table(tasks: dict[str, Any]) -> str:

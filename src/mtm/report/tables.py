@@ -60,6 +60,7 @@ def print_evaluation(result: Mapping[str, Any], console: Console | None = None) 
     rolls = rolls_of(tasks)
     if rolls:
         console.print(_acting_table(rolls))
+        console.print(TARGETS_NOTE)
 
 
 def _offline_table(tasks: Mapping[str, Any]) -> Table:
@@ -77,24 +78,32 @@ def _offline_table(tasks: Mapping[str, Any]) -> Table:
 
 
 def rolls_of(tasks: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
-    """(capability, how the target was chosen, roll), in the order to print."""
+    """(policy, target, roll), in the order to print."""
     rows = []
     if tasks.get("bc"):
-        rows.append(("behaviour cloning", "none", tasks["bc"]))
+        rows.append(("behaviour cloning", "-", tasks["bc"]))
     if rcbc := tasks.get("rcbc"):
-        rows.append(("return-conditioned", "auto (from the data)", rcbc["auto"]))
-        rows.append(("return-conditioned", "fixed (best in the data)", rcbc["fixed"]))
+        rows.append(("return-conditioned", "auto", rcbc["auto"]))
+        rows.append(("return-conditioned", "fixed", rcbc["fixed"]))
         rows += [("  sweep", f"fraction {f}", roll) for f, roll in rcbc["sweep"].items()]
-        rows.append(("  best of the sweep", "seen in the environment", rcbc["best"]))
+        rows.append(("  best of sweep", "seen after", rcbc["best"]))
     if two := tasks.get("two_stage"):
-        rows.append(("two-stage", "auto (from the data)", two["auto"]))
-        rows.append(("two-stage", "fixed (best in the data)", two["fixed"]))
+        rows.append(("two-stage", "auto", two["auto"]))
+        rows.append(("two-stage", "fixed", two["fixed"]))
     return rows
+
+
+TARGETS_NOTE = (
+    "auto: the 95 % quantile of the data's episode returns; fixed: the best of them; fraction: "
+    "between the worst and the best. The best of the sweep was chosen by looking at the "
+    "environment."
+)
 
 
 def _acting_table(rows: list[tuple[str, str, Mapping[str, Any]]]) -> Table:
     episodes = rows[0][2]["episodes"]
-    table = Table(title=f"acting: mean and spread over {episodes} episodes", box=SIMPLE_HEAD)
+    title = f"acting: mean and spread over {episodes} episodes"
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.title_justify = "left"
     table.add_column("policy", no_wrap=True)
     table.add_column("target", no_wrap=True)

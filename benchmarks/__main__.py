@@ -1,0 +1,68 @@
+"""Run the benchmarks, print a table, write JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from pathlib import Path
+
+import torch
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import evaluation, sampling, startup, training
+from benchmarks.timing import Row, peak_flops
+
+PARTS = {
+    "training": training.measure,
+    "sampling": sampling.measure,
+    "evaluation": evaluation.measure,
+    "startup": startup.measure,
+}
+
+
+def main() -> None:
+    """Measure the chosen parts one after the other: nothing else should run meanwhile."""
+    parser = argparse.ArgumentParser(prog="make bench ARGS=...", description=__doc__)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--json", type=Path, default=Path("runs/bench.json"))
+    arguments = parser.parse_args()
+    console = Console(highlight=False)
+    began = time.perf_counter()
+    peak = peak_flops()
+    rows = [Row("machine", "torch.mm of 2048 x 2048", peak / 1e9, "GFLOP/s")]
+    for part in arguments.parts:
+        console.print(f"measuring {part} ...")
+        rows += PARTS[part](peak)
+    console.print(_table(rows))
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    result = {
+        "machine": {"cpu": platform.processor() or platform.machine(), "cores": _threads()},
+        "torch": torch.__version__,
+        "rows": [vars(row) for row in rows],
+    }
+    arguments.json.write_text(json.dumps(result, indent=2))
+    console.print(f"{arguments.json}; {time.perf_counter() - began:.0f} s in all")
+
+
+def _table(rows: list[Row]) -> Table:
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("part")
+    table.add_column("what")
+    table.add_column("measured", justify="right")
+    table.add_column("unit")
+    for row in rows:
+        form = ",.0f" if abs(row.value) >= 100 else ".3g"
+        table.add_row(row.part, row.what, f"{row.value:{form}}", row.unit)
+    return table
+
+
+def _threads() -> int:
+    return torch.get_num_threads()
+
+
+if __name__ == "__main__":
+    main()
