@@ -46,7 +46,7 @@ def measure(peak: float) -> list[Row]:
 
 
 def _ways(run: Run) -> MaskedPolicy:
-    targets = [policies.return_conditioned(run, f"fraction:{f}") for f in np.linspace(0.6, 1.1, 6)]
+    targets = [policies.return_conditioned(run, f"fraction:{f}") for f in np.linspace(0.5, 1.0, 6)]
     return policies.join([policies.behavior_cloning(run), *targets])
 
 
@@ -74,7 +74,7 @@ def _steps_per_second(run: Run, count: int, steps: int, *, with_model: bool) -> 
 
 def _whole_evaluation(run: Run) -> float:
     named = {"bc": policies.behavior_cloning(run)}
-    for fraction in np.linspace(0.6, 1.1, 6):
+    for fraction in np.linspace(0.5, 1.0, 6):
         named[f"{fraction:.1f}"] = policies.return_conditioned(run, f"fraction:{fraction}")
     began = time.perf_counter()
     result = rollout(named, ENV, episodes=EPISODES)

@@ -71,3 +71,10 @@ def test_spread_is_fixed_and_without_repeats(dataset: TrajectoryDataset) -> None
     some = segments.spread(10, seed=0)
     assert len(set(some.tolist())) == 10
     assert (some == segments.spread(10, seed=0)).all()
+
+
+def test_memory_beyond_the_data_is_per_episode() -> None:
+    data = TrajectoryDataset.from_arrays({"states": np.zeros((200_000, 1))}, [0, 50_000, 200_000])
+    segments = Segments(data, 4)
+    held = sum(v.nbytes for v in vars(segments).values() if isinstance(v, np.ndarray))
+    assert held == 16  # one count per episode

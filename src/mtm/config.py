@@ -137,7 +137,7 @@ class TrainConfig:
         ConfigError: Listing every fault.
     """
 
-    steps: int = 3000
+    steps: int = 4000
     """Optimizer steps."""
     batch_size: int = 256
     """Segments per step, over all processes together."""

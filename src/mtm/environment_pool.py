@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtm import environments
+from mtm.machine import available_cores
 from mtm.trajectories import BoolArray, Modality
 
 ROWS_WORTH_A_PROCESS = 32
@@ -201,13 +202,6 @@ class _RemoteShard:
         self._connection.close()
         self._process.wait(timeout=30)
         self._folder.cleanup()
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _within(env: Any, action: Any) -> Any:

@@ -17,13 +17,13 @@ import numpy as np
 from mtm import datasets, masks
 from mtm import policies as acting
 from mtm.errors import ConfigError, DataError, MissingExtraError, unknown
-from mtm.policies import MaskedPolicy
+from mtm.policies import MaskedPolicy, Way
 from mtm.queries import ask
 from mtm.rollout import Episodes, Progress, rollout
 from mtm.run import Run
 from mtm.scores import check_environment, matching_environment, score
 from mtm.segments import Segments
-from mtm.targets import episode_return
+from mtm.targets import episode_return, fraction_of_range
 from mtm.training import prepare, split
 from mtm.trajectories import Modality, TrajectoryDataset
 
@@ -218,9 +218,11 @@ def _policies(run: Run, task: str) -> dict[str, MaskedPolicy]:
             "two_stage/auto": acting.two_stage(run),
             "two_stage/fixed": acting.two_stage(run, FIXED),
         }
-    named = {"rcbc/auto": acting.return_conditioned(run)}
-    named |= {f"rcbc/{f}": acting.return_conditioned(run, f"fraction:{f}") for f in SWEEP}
-    return named
+    sweep = {f"rcbc/{f}": Way(target=fraction_of_range(run, f)) for f in SWEEP}
+    return {
+        "rcbc/auto": acting.return_conditioned(run),
+        **{name: MaskedPolicy(run, [way]) for name, way in sweep.items()},
+    }
 
 
 def _assemble(task: str, rolls: Mapping[str, Any]) -> Any:

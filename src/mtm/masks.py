@@ -130,7 +130,7 @@ class _Grid:
 
 @dataclass(frozen=True)
 class RandomMask:
-    """Each sample draws a fraction for each modality, and shows that share of its tokens.
+    """Each sample draws a fraction, then shows that share of each modality's tokens.
 
     Attributes:
         visible_fraction: Range of the visible fraction, drawn uniformly.
@@ -145,14 +145,13 @@ class RandomMask:
         batch_size: int,
         rng: np.random.Generator,
     ) -> BoolArray:
-        """A count of visible tokens for each modality, spread over time at random.
+        """The same count of visible tokens for each modality, spread over time at random.
 
         Counts are rounded up or down by chance, so that their mean is exact and short segments are
         seen whole as often as the range says; rounding down would never show all of one.
         """
-        each = (batch_size, 1, len(modalities))
-        fraction = rng.uniform(*self.visible_fraction, size=each)
-        count = np.floor(segment_length * fraction + rng.random(each))
+        fraction = rng.uniform(*self.visible_fraction, size=(batch_size, 1, 1))
+        count = np.floor(segment_length * fraction + rng.random((batch_size, 1, 1)))
         order = rng.random((batch_size, segment_length, len(modalities)))
         visible: BoolArray = order.argsort(axis=1).argsort(axis=1) < count
         return visible

@@ -7,7 +7,7 @@ the data's episodes (0 the worst, 1 the best), or be left to `auto`. No environm
 from __future__ import annotations
 
 import warnings
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -21,8 +21,6 @@ TargetSpec: TypeAlias = str | float
 AUTO_QUANTILE = 0.95
 """`auto` asks for as much as the best episodes of the data brought: this quantile of them."""
 
-Unit: TypeAlias = Literal["return", "score", "fraction"]
-
 
 def resolve_target(run: Run, spec: TargetSpec) -> float:
     """A target in the units of the modality `returns`, which is what the model is shown.
@@ -35,7 +33,7 @@ def resolve_target(run: Run, spec: TargetSpec) -> float:
     quantiles = first_returns(run)
     value = _value(run, spec, quantiles)
     low, high = quantiles[0], quantiles[-1]
-    if not low - 0.11 * (high - low) <= value <= high + 0.11 * (high - low):
+    if not low <= value <= high:
         warnings.warn(
             f"the target {spec} asks for an episode return of {episode_return(run, value):,.1f}; "
             f"episodes of the data returned {episode_return(run, low):,.1f} to "
@@ -43,6 +41,12 @@ def resolve_target(run: Run, spec: TargetSpec) -> float:
             stacklevel=2,
         )
     return value
+
+
+def fraction_of_range(run: Run, fraction: float) -> float:
+    """A target between the worst (0) and the best (1) episode of the data, or beyond."""
+    quantiles = first_returns(run)
+    return float(quantiles[0] + fraction * (quantiles[-1] - quantiles[0]))
 
 
 def episode_return(run: Run, value: float) -> float:
@@ -70,7 +74,7 @@ def _value(run: Run, spec: TargetSpec, quantiles: np.ndarray) -> float:
         return float(np.interp(AUTO_QUANTILE, np.linspace(0, 1, len(quantiles)), quantiles))
     unit, number = _parse(spec)
     if unit == "fraction":
-        return float(quantiles[0] + number * (quantiles[-1] - quantiles[0]))
+        return fraction_of_range(run, number)
     if unit == "score":
         env_id = run.description.metadata.env_id
         key = family(env_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from mtm import run as runs
 from mtm.config import CUSTOM_MASK, DeviceConfig, TrainConfig, differences
 from mtm.errors import ConfigError, MTMError, RunError
 from mtm.loop import Loop
+from mtm.machine import available_cores, keep_freed_memory
 from mtm.masks import MaskFunction, make_mask
 from mtm.normalizer import Normalizer
 from mtm.randomness import Purpose, generator
@@ -155,8 +155,8 @@ def _launch(config: DeviceConfig, batch_size: int) -> Fabric:
     except (ValueError, RuntimeError) as error:
         raise ConfigError(f"these device settings do not work here: {error}") from error
     fabric.launch()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    torch.set_num_threads(config.threads or max((cores or 1) // config.devices, 1))
+    torch.set_num_threads(config.threads or max(available_cores() // config.devices, 1))
+    keep_freed_memory()
     return fabric
 
 
