@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import resource
-import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,22 +80,41 @@ def test_no_checkpoint_is_an_error(tmp_path: Path) -> None:
         checkpoint.load(tmp_path)
 
 
-@pytest.fixture
-def small_disk():
-    """No file may grow beyond 2,000 bytes: what a full disk does to a write, for real."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+import torch
+from mtm import checkpoint
+from mtm.checkpoint import State
+from mtm.errors import RunError
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))  # no file may grow beyond 2,000 bytes
+try:
+    {action}
+except RunError as error:
+    print(error)
+"""
 
 
-def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path: Path, request) -> None:
+def on_a_full_disk(action: str, folder: Path) -> str:
+    """Do something in a process whose writes fail for real; returns the error's message.
+
+    A process of its own, because the limit would also hit whatever the tests' output goes to.
+    """
+    command = [sys.executable, "-c", FULL_DISK.format(action=action), str(folder)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout
+
+
+def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path: Path) -> None:
     save(tmp_path, 1)
-    request.getfixturevalue("small_disk")
-    with pytest.raises(RunError, match="could not save .* step 2 .*checkpoint of step 1 is intact"):
-        save(tmp_path, 2)
+    message = on_a_full_disk(
+        "checkpoint.save(Path(sys.argv[1]), State(2, 0.0, {}), {'w': torch.zeros(1000)}, {})",
+        tmp_path,
+    )
+    assert "could not save the checkpoint of step 2" in message
+    assert "the checkpoint of step 1 is intact" in message
     assert [p.name for p in tmp_path.iterdir()] == ["step-000000001"]
     assert checkpoint.load(tmp_path).state.step == 1
 
@@ -111,11 +130,10 @@ def test_an_unfinished_write_is_not_a_checkpoint(tmp_path: Path) -> None:
     assert not leftover.exists()
 
 
-def test_writing_atomically_keeps_the_old_content(tmp_path: Path, request) -> None:
+def test_writing_atomically_keeps_the_old_content(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     checkpoint.write_atomically(path, b"old")
-    request.getfixturevalue("small_disk")
-    with pytest.raises(RunError, match="could not write"):
-        checkpoint.write_atomically(path, b"n" * 5000)
+    action = "checkpoint.write_atomically(Path(sys.argv[1]) / 'config.json', b'n' * 5000)"
+    assert "could not write" in on_a_full_disk(action, tmp_path)
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
