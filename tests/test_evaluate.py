@@ -157,7 +157,8 @@ def test_predict_fills_a_file_with_gaps(hopper: Path, tmp_path: Path, capsys) ->
         assert message in capsys.readouterr().err
 
 
-def test_the_report_is_one_self_contained_page(hopper: Path, result: dict, capsys) -> None:
+def test_the_report_is_one_self_contained_page(hopper: Path, capsys) -> None:
+    assert main(["eval", str(hopper), "--episodes", "1", "--tasks", "fd", "bc", "rcbc"]) == 0
     assert main(["report", str(hopper)]) == 0
     page = Path(capsys.readouterr().out.strip().splitlines()[-1])
     text = page.read_text()
