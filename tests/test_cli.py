@@ -100,6 +100,8 @@ def test_masks_are_drawn(capsys) -> None:
     assert "actions   ■  ■  ?" in capsys.readouterr().out
     assert main(["masks", "show", "random-autoregressive", "--draws", "4"]) == 0
     assert capsys.readouterr().out.count("states") == 4
+    assert main(["masks", "show", "random+rcbc", "--draws", "2"]) == 0
+    assert capsys.readouterr().out.count("states  ") == 2
     assert main(["masks", "list"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 9
 

@@ -84,6 +84,17 @@ def test_random_autoregressive_respects_its_weights(modalities) -> None:
     assert (tokens == everything_before).all()
 
 
+def test_a_mix_draws_from_all_its_parts(modalities) -> None:
+    mixed = masks.make_mask("fd+id")
+    drawn = {m.tobytes() for m in mixed(modalities, 4, 400, np.random.default_rng(0))}
+    fd, inverse = masks.NAMED["fd"], masks.NAMED["id"]
+    expected = {fd.question(modalities, 4, now).visible.tobytes() for now in range(3)}
+    expected.add(inverse.question(modalities, 4).visible.tobytes())
+    assert drawn == expected
+    with pytest.raises(ConfigError, match="unknown mask 'ids'"):
+        masks.make_mask("fd+ids")
+
+
 def test_any_modality_list_works() -> None:
     own = [Modality("a"), Modality("b"), Modality("c"), Modality("d")]
     assert RandomAutoregressiveMask()(own, 5, 3, np.random.default_rng(0)).shape == (3, 5, 4)

@@ -9,7 +9,7 @@ import torch
 from mtm.config import ModelConfig
 from mtm.losses import reconstruction_losses
 from mtm.masks import RandomAutoregressiveMask
-from mtm.model import MTM, Layout, nearest
+from mtm.model import MTM, Layout, between_visible
 from mtm.trajectories import Modality
 
 MODALITIES = (
@@ -118,12 +118,14 @@ def test_packing_gives_what_a_padded_encoder_gives() -> None:
     torch.testing.assert_close(packed, padded[visible.flatten()], rtol=1e-4, atol=1e-5)
 
 
-def test_the_nearest_visible_value() -> None:
-    values = torch.tensor([[1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, torch.nan]])
-    visible = torch.tensor([[0, 1, 0, 1, 0], [0, 0, 0, 0, 0]], dtype=torch.bool)
-    assert nearest(values, visible).tolist() == [[2, 2, 2, 4, 4], [0, 0, 0, 0, 0]]
+def test_lines_between_visible_values() -> None:
+    hidden = torch.nan  # what is hidden must not matter
+    values = torch.tensor([[hidden, 2.0, hidden, hidden, 8.0, hidden], [hidden] * 6])
+    visible = torch.tensor([[0, 1, 0, 0, 1, 0], [0] * 6], dtype=torch.bool)
+    expected = [[2, 2, 4, 6, 8, 8], [0] * 6]
+    torch.testing.assert_close(between_visible(values, visible), torch.tensor(expected).float())
     wide = torch.stack([values, -values], dim=2)
-    assert nearest(wide, visible)[0, :, 1].tolist() == [-2, -2, -2, -4, -4]
+    assert between_visible(wide, visible)[0, :, 1].tolist() == [-2, -2, -4, -6, -8, -8]
 
 
 @pytest.mark.parametrize("residual", [True, False])
@@ -132,9 +134,8 @@ def test_states_are_predicted_as_changes(residual: bool) -> None:
     visible[:, 0] = True
     for p in model.heads["states"].parameters():
         torch.nn.init.zeros_(p)
-    expected = (
-        nearest(values["states"], at(visible, "states")) if residual else torch.zeros(B, T, 3)
-    )
+    line = between_visible(values["states"], at(visible, "states"))
+    expected = line if residual else torch.zeros(B, T, 3)
     assert torch.equal(model(values, visible)["states"], expected)
 
 

@@ -49,7 +49,7 @@ class ModelConfig:
     dropout: float = 0.0
     """Share of activations dropped in training."""
     residual: bool = True
-    """Predict states as changes from the nearest visible one of the same modality."""
+    """Predict states as changes from the line between the visible ones of the same modality."""
 
     def faults(self) -> list[str]:
         """Everything that is wrong."""
@@ -144,7 +144,7 @@ class TrainConfig:
     seed: int = 0
     """Makes weights, batches, masks and the split."""
     mask: str = "random-autoregressive"
-    """What is hidden in training; `mtm masks list` names them."""
+    """What is hidden in training; `mtm masks list` names them. NAME+NAME mixes."""
     visible_fraction: tuple[float, float] = (0.4, 1.0)
     """Range of the share that random masks leave visible."""
     mask_weights: dict[str, float] = field(default_factory=dict)
@@ -193,8 +193,9 @@ class TrainConfig:
             faults.append(f"visible_fraction must be a range within [0, 1], got ({low}, {high})")
         if not 0 <= self.validation_fraction < 1:
             faults.append(f"validation_fraction must be in [0, 1), got {self.validation_fraction}")
-        if self.mask not in (*MASK_NAMES, CUSTOM_MASK):
-            faults.append(unknown("mask", self.mask, MASK_NAMES))
+        if self.mask != CUSTOM_MASK:
+            parts = self.mask.split("+")
+            faults += [unknown("mask", p, MASK_NAMES) for p in parts if p not in MASK_NAMES]
         if any(weight < 0 for weight in self.mask_weights.values()):
             faults.append(f"mask_weights must be at least 0, got {self.mask_weights}")
         for name in self.trackers:

@@ -189,6 +189,25 @@ class RandomAutoregressiveMask:
         return visible & (token < first_hidden).reshape(visible.shape)
 
 
+@dataclass(frozen=True)
+class MixedMask:
+    """Each sample draws one of several masks, all equally likely."""
+
+    parts: tuple[MaskFunction, ...]
+
+    def __call__(
+        self,
+        modalities: Sequence[Modality],
+        segment_length: int,
+        batch_size: int,
+        rng: np.random.Generator,
+    ) -> BoolArray:
+        """Draw all masks for all samples, then choose."""
+        drawn = np.stack([m(modalities, segment_length, batch_size, rng) for m in self.parts])
+        visible: BoolArray = drawn[rng.integers(len(drawn), size=batch_size), np.arange(batch_size)]
+        return visible
+
+
 def _chances(
     modalities: Sequence[Modality], weights: Mapping[str, float] | None
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -321,11 +340,17 @@ def make_mask(
     visible_fraction: tuple[float, float] = VISIBLE_FRACTION,
     weights: Mapping[str, float] | None = None,
 ) -> MaskFunction:
-    """The mask function of a name.
+    """The mask function of a name, or of several joined by `+`: each sample draws one of them.
 
     Raises:
         ConfigError: The name is not known; the message lists the near ones.
     """
+    if "+" in name:
+        parts = [
+            make_mask(part, visible_fraction=visible_fraction, weights=weights)
+            for part in name.split("+")
+        ]
+        return MixedMask(tuple(parts))
     if name == "random":
         return RandomMask(visible_fraction)
     if name == "random-autoregressive":

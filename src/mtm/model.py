@@ -83,7 +83,7 @@ class MTM(nn.Module):
             changes = self.config.residual and m.role == "state" and m.kind == "continuous"
             if changes and m.name in predictions:
                 here = visible.view(layout.batch, T, -1)[:, :, i]
-                predictions[m.name] = predictions[m.name] + nearest(values[m.name], here)
+                predictions[m.name] = predictions[m.name] + between_visible(values[m.name], here)
         return predictions
 
     def encode(self, values: Mapping[str, Tensor], visible: Tensor, layout: Layout) -> Tensor:
@@ -257,24 +257,30 @@ class Layer(nn.Module):
         return F.dropout(x, self.dropout, self.training) if self.dropout else x
 
 
-def nearest(values: Tensor, visible: Tensor) -> Tensor:
-    """The visible value nearest in time to each step, the earlier of two; zero if there is none.
+def between_visible(values: Tensor, visible: Tensor) -> Tensor:
+    """Straight lines between visible values in time; before and after them, the nearest one.
 
     Args:
         values: (B, T, *shape).
-        visible: (B, T), on the CPU.
+        visible: (B, T), on the CPU; where a sample has none, the result is zero.
     """
     T = visible.shape[1]
     time = torch.arange(T)
-    before = torch.where(visible, time, -T).cummax(dim=1).values
-    after = torch.where(visible, time, 2 * T).flip(1).cummin(dim=1).values.flip(1)
-    place = torch.where(time - before <= after - time, before, after)  # (B, T)
-    found = visible.any(dim=1, keepdim=True).expand_as(visible)
-    place = torch.where(found, place, 0).to(values.device, non_blocking=True)
-    found = found.to(values.device, non_blocking=True)
+    before = torch.where(visible, time, -1).cummax(dim=1).values  # (B, T), -1 if there is none
+    after = torch.where(visible, time, T).flip(1).cummin(dim=1).values.flip(1)  # T if none
+    first = torch.where(before < 0, after, before).clamp(max=T - 1)
+    second = torch.where(after >= T, before, after).clamp(min=0)
+    share = (time - first).clamp(min=0) / (second - first).clamp(min=1)  # of the way to `second`
     flat = values.flatten(2) if values.ndim > 2 else values.unsqueeze(2)
-    picked = flat.gather(1, place.unsqueeze(2).expand(-1, -1, flat.shape[2]))
-    return picked.masked_fill(~found.unsqueeze(2), 0.0).view(values.shape)
+    width, device = flat.shape[2], values.device
+    start, end = (
+        flat.gather(1, place.to(device, non_blocking=True).unsqueeze(2).expand(-1, -1, width))
+        for place in (first, second)
+    )
+    weight = share.to(flat.dtype).to(device, non_blocking=True).unsqueeze(2)
+    line = torch.lerp(start, end, weight)
+    found = visible.any(dim=1)[:, None, None].to(device, non_blocking=True)
+    return line.masked_fill(~found, 0.0).view(values.shape)
 
 
 def take(rows: Tensor, places: Tensor) -> Tensor:

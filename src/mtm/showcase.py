@@ -120,22 +120,18 @@ def imputation_error(run: Run, held_out: TrajectoryDataset, state: str) -> tuple
 def probe_error(run: Run, held_out: TrajectoryDataset, state: str) -> tuple[float, float]:
     """Error of the return-to-go by ridge regression: from representations, and from raw states.
 
-    Fitted on one half of the held-out episodes, measured on the other; 1 is as good as the mean.
+    Fitted on one half of the held-out steps, measured on the other; 1 is as good as the mean.
     """
-    half = held_out.num_episodes // 2
     name = next(m.name for m in run.modalities if m.role == "return")
-    parts = []
-    for episodes in (range(half), range(half, held_out.num_episodes)):
-        view = held_out.subset(list(episodes))
-        steps = np.concatenate(
-            [np.arange(s, e) for s, e in zip(view.starts, view.ends, strict=True)]
-        )
-        raw = held_out.arrays[state][steps].reshape(len(steps), -1)
-        parts.append(
-            (represent(run, held_out.arrays[state][steps]), raw, held_out.arrays[name][steps])
-        )
-    (latent, raw, truth), (latent_test, raw_test, truth_test) = parts
-    return _ridge(latent, truth, latent_test, truth_test), _ridge(raw, truth, raw_test, truth_test)
+    spans = zip(held_out.starts, held_out.ends, strict=True)
+    steps = np.random.default_rng(0).permutation(np.concatenate([np.arange(*s) for s in spans]))
+    half = len(steps) // 2
+    values, truth = held_out.arrays[state][steps], held_out.arrays[name][steps]
+    errors = [
+        _ridge(x[:half], truth[:half], x[half:], truth[half:])
+        for x in (represent(run, values), values.reshape(len(steps), -1))
+    ]
+    return errors[0], errors[1]
 
 
 def interpolate(values: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[Any]:

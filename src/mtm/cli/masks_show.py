@@ -38,7 +38,8 @@ def main(words: Sequence[str]) -> None:
         Modality(name, role=ROLE_OF_NAME.get(name, "state")) for name in arguments.modalities
     ]
     mask = masks.make_mask(arguments.name)
-    print(f"{arguments.name}: {masks.summary(arguments.name)}")
+    for part in arguments.name.split("+"):
+        print(f"{part}: {masks.summary(part)}")
     print("■ visible  ? wanted  · hidden\n")
     if isinstance(mask, masks.NamedPattern):
         question = mask.question(modalities, arguments.length)
