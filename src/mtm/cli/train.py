@@ -49,6 +49,8 @@ def main(words: Sequence[str]) -> None:
         data = _read_json(arguments.out / "config.json")["data"]["spec"]
     if data is None:
         raise ConfigError("--data is needed: a file, builtin:NAME or d4rl:NAME.")
+    from lightning_fabric.utilities.rank_zero import rank_zero_only
+
     from mtm.report.tables import print_held_out
     from mtm.training import train
 
@@ -61,7 +63,7 @@ def main(words: Sequence[str]) -> None:
         overwrite=arguments.overwrite,
         stop_at=arguments.stop_at,
     )
-    print_held_out(run)
+    rank_zero_only(print_held_out)(run)
 
 
 def parse(words: Sequence[str]) -> Arguments:
