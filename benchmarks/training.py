@@ -10,6 +10,7 @@ from benchmarks.timing import Row, seconds_per_call
 from mtm.config import TrainConfig, preset
 from mtm.datasets import builtin
 from mtm.loop import BatchMaker, parameter_groups, train_step
+from mtm.machine import keep_freed_memory
 from mtm.masks import MaskFunction, make_mask
 from mtm.model import MTM
 from mtm.normalizer import Normalizer
@@ -20,6 +21,7 @@ from mtm.training import prepare
 
 def measure(peak: float) -> list[Row]:
     """Segments per second, share of the machine's peak, cost of a mask per sample."""
+    keep_freed_memory()  # as training does
     return [row for name in ("cpu", "paper") for row in _measure(name, preset(name), peak)]
 
 
