@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from benchmarks.endless_hopper import ENV_ID, STEPS
 from benchmarks.timing import Row, seconds_per_call
 from mtm import policies, queries
 from mtm.config import preset
-from mtm.environment_pool import EnvironmentPool
-from mtm.policies import MaskedPolicy
+from mtm.policies import Policy
 from mtm.rollout import rollout
 from mtm.run import Run
 from mtm.training import train
 
-ENV, POLICIES, EPISODES = "Hopper-v5", 7, 20
+EPISODES = 20
 
 
 def measure(peak: float) -> list[Row]:
@@ -26,17 +29,16 @@ def measure(peak: float) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         config = replace(preset("cpu"), steps=300, validate_every=300, checkpoint_every=300)
         run = train("builtin:hopper", config, Path(folder) / "run", silent=True)
-    lockstep = _steps_per_second(run, POLICIES * EPISODES, 150, with_model=True)
-    single = _steps_per_second(run, 1, 300, with_model=True)
-    without = _steps_per_second(run, POLICIES * EPISODES, 150, with_model=False)
-    whole = _whole_evaluation(run)
+    seven = _seven_policies(run)
+    lockstep = _steps_per_second(seven, EPISODES)
+    single = _steps_per_second({"auto": policies.return_conditioned(run)}, 1)
+    without = _steps_per_second({name: RandomActions(i) for i, name in enumerate(seven)}, EPISODES)
     rows = [
-        Row("evaluation", "lockstep, 140 environments", lockstep, "env steps/s"),
+        Row("evaluation", "7 policies x 20 episodes", lockstep, "env steps/s"),
         Row("evaluation", "one environment, batch 1", single, "env steps/s"),
         Row("evaluation", "random actions, no model", without, "env steps/s"),
-        Row("evaluation", "lockstep / batch 1", lockstep / single, "times"),
-        Row("evaluation", "lockstep / no model", lockstep / without, "times"),
-        Row("evaluation", "whole evaluation, episodes dropping out", whole, "env steps/s"),
+        Row("evaluation", "7 x 20 / batch 1", lockstep / single, "times"),
+        Row("evaluation", "7 x 20 / no model", lockstep / without, "times"),
     ]
     for batch in (1, 256):
         states = np.zeros((batch, 4, 11), np.float32)
@@ -45,38 +47,35 @@ def measure(peak: float) -> list[Row]:
     return rows
 
 
-def _ways(run: Run) -> MaskedPolicy:
-    targets = [policies.return_conditioned(run, f"fraction:{f}") for f in np.linspace(0.5, 1.0, 6)]
-    return policies.join([policies.behavior_cloning(run), *targets])
+class RandomActions:
+    """Uniform actions, without a model."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def reset(self, n: int) -> None:
+        """Nothing to forget."""
+
+    def act(self, states: NDArray[Any]) -> NDArray[Any]:
+        """Three numbers for each row."""
+        return self._rng.uniform(-1, 1, (len(states), 3)).astype(np.float32)
+
+    def observe(self, rewards: NDArray[Any], dones: NDArray[np.bool_]) -> None:
+        """Nothing to learn."""
+
+    def keep(self, rows: NDArray[np.int64]) -> None:
+        """Nothing to drop."""
 
 
-def _steps_per_second(run: Run, count: int, steps: int, *, with_model: bool) -> float:
-    """Full lockstep: environments are stepped on when an episode is over, so none drops out."""
-    policy = _ways(run) if count > 1 else policies.return_conditioned(run)
-    policy.reset(count)
-    rng, rows = np.random.default_rng(0), np.arange(count)
-    with EnvironmentPool(ENV, count) as pool:
-        states = pool.reset(rows).states
-        began = 0.0
-        for step in range(steps + 10):
-            if step == 10:
-                began = time.perf_counter()
-            if with_model:
-                actions = policy.act(states)
-            else:
-                actions = rng.uniform(-1, 1, (count, 3)).astype(np.float32)
-            reports = pool.step(rows, actions)
-            states = reports.states
-            if with_model:
-                policy.observe(reports.rewards, np.zeros(count, bool))
-        return count * steps / (time.perf_counter() - began)
-
-
-def _whole_evaluation(run: Run) -> float:
-    named = {"bc": policies.behavior_cloning(run)}
+def _seven_policies(run: Run) -> dict[str, Policy]:
+    named: dict[str, Policy] = {"bc": policies.behavior_cloning(run)}
     for fraction in np.linspace(0.5, 1.0, 6):
         named[f"{fraction:.1f}"] = policies.return_conditioned(run, f"fraction:{fraction}")
+    return named
+
+
+def _steps_per_second(acting: Mapping[str, Policy], episodes: int) -> float:
+    """Environment steps per second of a whole evaluation, start of processes included."""
     began = time.perf_counter()
-    result = rollout(named, ENV, episodes=EPISODES)
-    steps = sum(int(episodes.lengths.sum()) for episodes in result.values())
-    return steps / (time.perf_counter() - began)
+    rollout(acting, ENV_ID, episodes=episodes)
+    return len(acting) * episodes * STEPS / (time.perf_counter() - began)

@@ -9,7 +9,7 @@ import torch
 from mtm.config import ModelConfig
 from mtm.losses import reconstruction_losses
 from mtm.masks import RandomAutoregressiveMask
-from mtm.model import MTM, Layout, between_visible
+from mtm.model import MTM, Block, Layout, between_visible
 from mtm.trajectories import Modality
 
 MODALITIES = (
@@ -66,7 +66,11 @@ def test_shapes_of_predictions() -> None:
     }
 
 
-def test_only_wanted_tokens_are_predicted_and_alike() -> None:
+@pytest.mark.parametrize("most_blocks", [16, 1], ids=["dense blocks", "padded blocks"])
+def test_only_wanted_tokens_are_predicted_and_alike(
+    most_blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtm.model.MOST_BLOCKS", most_blocks)
     model, values, visible = make_model(decoder_layers=2), make_values(), random_visible()
     everything = model(values, visible)
     wanted = torch.zeros(B, T, M, dtype=torch.bool)
@@ -104,18 +108,29 @@ def test_samples_do_not_see_each_other() -> None:
         torch.testing.assert_close(alone[name][0], together[name][2])
 
 
-def test_packing_gives_what_a_padded_encoder_gives() -> None:
+@pytest.mark.parametrize("most_blocks", [16, 2], ids=["dense blocks", "padded blocks"])
+def test_packing_gives_what_a_padded_encoder_gives(
+    most_blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The packed encoder against attention over all tokens with the hidden ones masked out."""
+    monkeypatch.setattr("mtm.model.MOST_BLOCKS", most_blocks)
     model, values, visible = make_model(), make_values(), random_visible()
     visible[0] = True  # one sample shows everything, so nothing is packed away for it
     visible[1] = False  # and one shows nothing
     layout = Layout.of(visible, torch.device("cpu"))
+    assert any(block.attend is not None for block in layout.blocks) == (most_blocks == 2)
     packed = model.encode(values, visible, layout)
-    padded_layout = Layout(
-        B, T * M, torch.arange(B * T * M), torch.arange(B * T * M), visible[:, None, None, :]
-    )
-    padded = model.encode(values, visible, padded_layout)
-    torch.testing.assert_close(packed, padded[visible.flatten()], rtol=1e-4, atol=1e-5)
+    L = T * M
+    everything = Block(None, B, L, B * L, torch.arange(B * L), visible[:, None, None, :])
+    padded = model.encode(values, visible, Layout(torch.arange(B * L), (everything,)))
+    torch.testing.assert_close(packed, padded[layout.tokens], rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_that_shows_nothing_is_answered() -> None:
+    model, values = make_model(), make_values()
+    nothing = torch.zeros(B, T * M, dtype=torch.bool)
+    for prediction in model(values, nothing).values():
+        assert prediction.isfinite().all()
 
 
 def test_lines_between_visible_values() -> None:

@@ -136,6 +136,8 @@ class Shard:
     def send(self, what: str, places: NDArray[np.int64], inputs: NDArray[Any]) -> None:
         """Reset or step the environments at some places; `receive` gives the reports."""
         n = len(places)
+        if what == "step":
+            inputs = self._within_bounds(inputs)
         reports = Reports(
             np.zeros((n, *self._shape), self._dtype),
             np.zeros(n),
@@ -161,12 +163,19 @@ class Shard:
         for env in self._envs:
             env.close()
 
+    def _within_bounds(self, actions: NDArray[Any]) -> Any:
+        """Actions as the environments take them; numbers are clipped to the bounds."""
+        space: Any = self._envs[0].action_space
+        if hasattr(space, "low"):
+            return np.clip(actions, space.low, space.high)
+        return [int(action) for action in actions]
+
     @staticmethod
     def _one(what: str, env: Any, given: Any, reports: Reports, i: int) -> None:
         if what == "reset":
             reports.states[i], _ = env.reset(seed=int(given))
             return
-        state, reward, terminated, truncated, info = env.step(_within(env, given))
+        state, reward, terminated, truncated, info = env.step(given)
         reports.states[i], reports.rewards[i] = state, reward
         reports.dones[i] = terminated or truncated
         if "success" in info:
@@ -202,9 +211,3 @@ class _RemoteShard:
         self._connection.close()
         self._process.wait(timeout=30)
         self._folder.cleanup()
-
-
-def _within(env: Any, action: Any) -> Any:
-    """An action as the environment takes it; numbers are clipped to its bounds."""
-    space = env.action_space
-    return np.clip(action, space.low, space.high) if hasattr(space, "low") else int(action)

@@ -6,19 +6,21 @@
     --head of each modality--> predictions of every token, the visible ones included
 
 Letters: B batch, T time, M modalities, L = T*M tokens in time-major order, D width, N visible
-tokens of the whole batch, K most visible tokens of one sample.
+tokens of the whole batch, S samples of a block and K tokens of each.
 
 The encoder does not pay for what is hidden. Each sample has a mask of its own, so its visible
 tokens are packed into one list of N for everything that works token by token (linear layers,
-norms), and padded to (B, K) for attention alone.
+norms). For attention, samples with equally many visible tokens form a dense block.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -28,6 +30,9 @@ from mtm.trajectories import Modality
 
 TOKEN_STD = 0.02
 """Spread of the initial mask tokens and modality encodings."""
+
+MOST_BLOCKS = 16
+"""Attention calls per layer at most: more save padding, fewer save calls."""
 
 
 class MTM(nn.Module):
@@ -75,20 +80,23 @@ class MTM(nn.Module):
             For each modality with a wanted token (B, T, *shape), or logits (B, T, classes). What
             stands at tokens that are not wanted means nothing.
         """
-        layout = Layout.of(visible, self.mask_tokens.device)
+        visible = visible.cpu()
+        device = self.mask_tokens.device
+        layout = Layout.of(visible, device)
         latent = self.encode(values, visible, layout)  # (N, D)
-        T = visible.shape[1] // len(self.modalities)
-        predictions = self._heads(self.decode(latent, layout, T, wanted), layout.batch, T, wanted)
+        B, T = len(visible), visible.shape[1] // len(self.modalities)
+        asked = None if wanted is None else Layout.of(wanted.cpu(), device)
+        predictions = self._heads(self.decode(latent, layout, B, T, asked), B, T, asked)
         for i, m in enumerate(self.modalities):
             changes = self.config.residual and m.role == "state" and m.kind == "continuous"
             if changes and m.name in predictions:
-                here = visible.view(layout.batch, T, -1)[:, :, i]
+                here = visible.view(B, T, -1)[:, :, i]
                 predictions[m.name] = predictions[m.name] + between_visible(values[m.name], here)
         return predictions
 
     def encode(self, values: Mapping[str, Tensor], visible: Tensor, layout: Layout) -> Tensor:
         """The encoder's output for the visible tokens, packed: (N, D)."""
-        B, M = layout.batch, len(self.modalities)
+        B, M = len(visible), len(self.modalities)
         T = visible.shape[1] // M
         shown = visible.to(self.mask_tokens.device, non_blocking=True).view(B, T, M)
         tokens = torch.stack(
@@ -101,19 +109,18 @@ class MTM(nn.Module):
         return encoded
 
     def decode(
-        self, latent: Tensor, layout: Layout, length: int, wanted: Tensor | None = None
+        self, latent: Tensor, layout: Layout, batch: int, length: int, wanted: Layout | None = None
     ) -> Tensor:
         """The decoder's output for the wanted tokens, packed, from the packed latent (N, D)."""
-        B, T, (M, D) = layout.batch, length, self.mask_tokens.shape
+        B, T, (M, D) = batch, length, self.mask_tokens.shape
         blank = self.mask_tokens.expand(B, T, M, D).reshape(B * T * M, D)
         tokens = blank.index_copy(0, layout.tokens, self.to_decoder(latent).to(blank.dtype))
         tokens = tokens.view(B, T, M, D) + self._positions(self.decoder_modality_encoding, T)
-        asked = None if wanted is None else Layout.of(wanted, latent.device)
-        decoded: Tensor = self.decoder(tokens.view(B * T * M, D), Layout.full(B, T * M), asked)
+        decoded: Tensor = self.decoder(tokens.view(B * T * M, D), Layout.full(B, T * M), wanted)
         return decoded
 
     def _heads(
-        self, decoded: Tensor, batch: int, length: int, wanted: Tensor | None
+        self, decoded: Tensor, batch: int, length: int, wanted: Layout | None
     ) -> dict[str, Tensor]:
         """Each modality's head on its tokens; zero where a token is not wanted."""
         B, T, M = batch, length, len(self.modalities)
@@ -122,14 +129,11 @@ class MTM(nn.Module):
             if wanted is None:
                 out = self.heads[m.name](decoded.view(B, T, M, -1)[:, :, i])  # (B, T, size)
             else:
-                places = wanted.flatten().nonzero().squeeze(1)
-                mine = places % M == i
-                if not mine.any():
+                rows = (wanted.tokens % M == i).nonzero().squeeze(1)
+                if not len(rows):
                     continue
-                rows = mine.nonzero().squeeze(1).to(decoded.device, non_blocking=True)
-                steps = (places[mine] // M).to(decoded.device, non_blocking=True)
                 out = self.heads[m.name](take(decoded, rows))
-                out = put(out, steps, B * T).view(B, T, -1)
+                out = put(out, wanted.tokens[rows] // M, B * T).view(B, T, -1)
             predictions[m.name] = out if m.kind == "discrete" else _unflatten(out, m)
         return predictions
 
@@ -149,43 +153,83 @@ class MTM(nn.Module):
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Where the chosen tokens of a batch are, packed and padded: the visible, or the wanted ones.
+class Block:
+    """Samples of a batch that attention takes in one call.
 
     Attributes:
-        batch: B.
-        width: K, the most visible tokens of one sample.
-        tokens: Place of each packed token among the B*L tokens, (N,).
-        slots: Place of each packed token among the B*K padded ones, (N,); None if nothing is
-            padded, because every sample shows K tokens.
-        attend: Which padded slots hold a token, (B, 1, 1, K); None if all do.
+        samples: Which of the batch they are, (S,); None if they are all of it, in order.
+        count: S.
+        width: K, the most chosen tokens of one of them.
+        packed: How many packed tokens they have together.
+        slots: Place of each of these among the S*K padded ones; None if nothing is padded.
+        attend: Which padded slots hold a token, (S, 1, 1, K); None if all do.
     """
 
-    batch: int
+    samples: Tensor | None
+    count: int
     width: int
+    packed: int
+    slots: Tensor | None = None
+    attend: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the chosen tokens of a batch are: the visible, or the wanted ones.
+
+    The packed tokens are sorted by how many of them their sample has. Samples with equally many
+    form a dense block, which attention takes as it is; only where there are too many different
+    numbers (`MOST_BLOCKS`), samples with nearly equal ones share a block and are padded.
+
+    Attributes:
+        tokens: Place of each packed token among the B*L tokens, (N,).
+        blocks: In the order of the packed tokens; samples without tokens are in none.
+    """
+
     tokens: Tensor
-    slots: Tensor | None
-    attend: Tensor | None
+    blocks: tuple[Block, ...]
 
     @classmethod
-    def of(cls, visible: Tensor, device: torch.device) -> Layout:
-        """The layout of a mask, (B, L)."""
-        visible = visible.cpu()
-        counts = visible.sum(dim=1)  # (B,)
-        K = max(int(counts.max()), 1)
-        B = len(visible)
-        tokens = visible.flatten().nonzero().squeeze(1)
-        slots = attend = None
-        if len(tokens) < B * K:
-            filled = torch.arange(K) < counts.unsqueeze(1)  # (B, K)
-            slots = filled.flatten().nonzero().squeeze(1).to(device, non_blocking=True)
-            attend = filled[:, None, None, :].to(device, non_blocking=True)
-        return cls(B, K, tokens.to(device, non_blocking=True), slots, attend)
+    def of(cls, chosen: Tensor, device: torch.device) -> Layout:
+        """The layout of a mask, (B, L) on the CPU."""
+        counts, order = chosen.sum(dim=1).sort(stable=True)  # (B,)
+        samples, places = chosen[order].nonzero(as_tuple=True)  # (N,)
+        tokens = order[samples] * chosen.shape[1] + places
+        blocks = []
+        for start, end in _cuts(counts):
+            mine, sizes = order[start:end], counts[start:end]
+            n, K, packed = end - start, int(sizes[-1]), int(sizes.sum())
+            which = None if n == len(chosen) else mine.to(device, non_blocking=True)
+            slots = attend = None
+            if packed < n * K:
+                filled = torch.arange(K) < sizes.unsqueeze(1)  # (S, K)
+                slots = filled.flatten().nonzero().squeeze(1).to(device, non_blocking=True)
+                attend = filled[:, None, None, :].to(device, non_blocking=True)
+                which = mine.to(device, non_blocking=True)
+            blocks.append(Block(which, n, K, packed, slots, attend))
+        return cls(tokens.to(device, non_blocking=True), tuple(blocks))
 
     @classmethod
     def full(cls, batch: int, width: int) -> Layout:
         """All tokens of every sample, nothing packed or padded."""
-        return cls(batch, width, torch.empty(0, dtype=torch.int64), None, None)
+        tokens = torch.empty(0, dtype=torch.int64)
+        return cls(tokens, (Block(None, batch, width, batch * width),))
+
+    def split(self, packed: Tensor) -> Iterator[tuple[Tensor, Block]]:
+        """The packed rows of each block."""
+        rows = torch.split_with_sizes(packed, [block.packed for block in self.blocks])
+        return zip(rows, self.blocks, strict=True)
+
+
+def _cuts(counts: Tensor) -> list[tuple[int, int]]:
+    """Ranges of samples that form a block, given their rising numbers of tokens; none for 0."""
+    _, starts = np.unique(counts.numpy(), return_index=True)
+    edges = [*starts.tolist(), len(counts)]
+    if len(counts) and counts[0] == 0:
+        edges = edges[1:]
+    if len(edges) - 1 > MOST_BLOCKS:
+        edges = np.unique(np.linspace(edges[0], edges[-1], MOST_BLOCKS + 1).round()).tolist()
+    return [(int(start), int(end)) for start, end in pairwise(edges)]
 
 
 class Transformer(nn.Module):
@@ -198,6 +242,8 @@ class Transformer(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout, wanted: Layout | None = None) -> Tensor:
         """All layers, (N, D) to (N, D), or to the wanted tokens only."""
+        if not len(x):
+            return x  # nothing is visible in the whole batch
         for layer in self.layers[:-1]:
             x = layer(x, layout)
         x = self.layers[-1](x, layout, wanted)
@@ -229,29 +275,36 @@ class Layer(nn.Module):
 
     def _attention(self, x: Tensor, layout: Layout, wanted: Layout | None) -> Tensor:
         D, project = x.shape[-1], self.to_queries_keys_values
-        asking = layout if wanted is None else wanted
+        mixed = []
         if wanted is None:
-            q, k, v = self._by_head(project(x), layout, 3)
+            for rows, block in layout.split(project(x)):
+                q, k, v = self._by_head(rows, block, 3)
+                mixed.append(self._mix(q, k, v, block, block.attend))
         else:
-            (q,) = self._by_head(
-                F.linear(take(x, wanted.tokens), project.weight[:D], project.bias[:D]), wanted, 1
-            )
-            k, v = self._by_head(F.linear(x, project.weight[D:], project.bias[D:]), layout, 2)
-        mixed = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=layout.attend, dropout_p=self.dropout if self.training else 0.0
-        )
-        mixed = mixed.transpose(1, 2).reshape(asking.batch * asking.width, D)
-        if asking.slots is not None:
-            mixed = take(mixed, asking.slots)  # (N, D)
-        out: Tensor = self.from_heads(mixed)
+            (everything,) = layout.blocks
+            keys_values = F.linear(x, project.weight[D:], project.bias[D:])
+            k, v = self._by_head(keys_values, everything, 2)
+            queries = F.linear(take(x, wanted.tokens), project.weight[:D], project.bias[:D])
+            for rows, block in wanted.split(queries):
+                (q,) = self._by_head(rows, block, 1)
+                mine = slice(None) if block.samples is None else block.samples
+                mixed.append(self._mix(q, k[mine], v[mine], block, None))
+        out: Tensor = self.from_heads(torch.cat(mixed) if len(mixed) != 1 else mixed[0])
         return out
 
-    def _by_head(self, packed: Tensor, layout: Layout, parts: int) -> tuple[Tensor, ...]:
-        """(N, parts * D) to `parts` tensors of (B, H, K, D/H), padded with zeros."""
-        B, K, H = layout.batch, layout.width, self.heads
-        if layout.slots is not None:
-            packed = put(packed, layout.slots, B * K)
-        return packed.view(B, K, parts, H, -1).permute(2, 0, 3, 1, 4).unbind(0)
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor, block: Block, attend: Tensor | None) -> Tensor:
+        """Attention within a block; the result for its packed tokens, (packed, D)."""
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attend, dropout_p=dropout)
+        mixed = mixed.transpose(1, 2).reshape(block.count * block.width, -1)
+        return mixed if block.slots is None else take(mixed, block.slots)
+
+    def _by_head(self, packed: Tensor, block: Block, parts: int) -> tuple[Tensor, ...]:
+        """(packed, parts * D) to `parts` tensors of (S, H, K, D/H), padded with zeros."""
+        S, K, H = block.count, block.width, self.heads
+        if block.slots is not None:
+            packed = put(packed, block.slots, S * K)
+        return packed.view(S, K, parts, H, -1).permute(2, 0, 3, 1, 4).unbind(0)
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training) if self.dropout else x
