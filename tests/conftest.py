@@ -11,7 +11,8 @@ import torch
 
 from mtm.config import ModelConfig, TrainConfig
 from mtm.datasets import builtin
-from mtm.trajectories import Metadata, Modality, TrajectoryDataset
+from mtm.modalities import Modality
+from mtm.trajectories import Metadata, TrajectoryDataset
 
 STATES = Modality("states", (3,), role="state")
 RETURNS = Modality("returns", (), role="return")
@@ -60,7 +61,7 @@ def tiny() -> TrainConfig:
         validate_every=10,
         checkpoint_every=10,
         log_every=5,
-        model=ModelConfig(width=16, encoder_layers=1, heads=2),
+        model=ModelConfig(width=16, encoder_layers=1, heads=2, dropout=0.0),
     )
 
 

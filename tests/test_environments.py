@@ -15,7 +15,7 @@ import pytest
 from mtm import environments
 from mtm.environments import SUITE_TASKS, check_spaces, make
 from mtm.errors import ConfigError, MissingExtraError
-from mtm.trajectories import Modality
+from mtm.modalities import Modality
 
 SIZES = {
     "Hopper-v4": (11, 3),

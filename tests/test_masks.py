@@ -8,7 +8,7 @@ import pytest
 from mtm import config, masks
 from mtm.errors import ConfigError
 from mtm.masks import RandomAutoregressiveMask, RandomMask
-from mtm.trajectories import Modality
+from mtm.modalities import Modality
 
 # Rows: states, returns, actions. ■ visible, ? wanted, · hidden.
 PICTURES = {

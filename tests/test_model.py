@@ -9,8 +9,8 @@ import torch
 from mtm.config import ModelConfig
 from mtm.losses import reconstruction_losses
 from mtm.masks import RandomAutoregressiveMask
-from mtm.model import MTM, Block, Layout, between_visible
-from mtm.trajectories import Modality
+from mtm.modalities import Modality
+from mtm.model import MTM, Block, Layout, between_visible, drop
 
 MODALITIES = (
     Modality("states", (3,)),
@@ -212,6 +212,19 @@ def test_dropout_acts_in_training_only() -> None:
     assert torch.equal(model(values, visible)["states"], model(values, visible)["states"])
     model.train()
     assert not torch.equal(model(values, visible)["states"], model(values, visible)["states"])
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.999])
+def test_dropout_drops_its_share_and_keeps_the_mean(share: float) -> None:
+    torch.manual_seed(0)
+    x = torch.ones(1001, 333, requires_grad=True)
+    y = drop(x, share)
+    assert (y == 0).float().mean().item() == pytest.approx(share, abs=0.005)
+    assert y.mean().item() == pytest.approx(1.0, abs=0.1 if share > 0.9 else 0.01)
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())  # of ones: what is dropped gets no gradient
+    torch.manual_seed(0)
+    assert torch.equal(drop(x, share), y)
 
 
 @pytest.mark.parametrize("length", [1, 64])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mtm import policies, queries, targets
+from mtm.asking import ask
 from mtm.config import ReturnsConfig
 from mtm.errors import ConfigError, DataError
 from mtm.policies import MaskedPolicy, Way
@@ -46,7 +47,7 @@ def test_cloning_shows_the_last_steps_and_its_own_actions(run) -> None:
 
 def test_without_history_only_the_current_state_counts(run) -> None:
     states = some_states(5, 1)
-    policy = policies.return_conditioned(run, "fraction:1.0")
+    policy = policies.return_conditioned(run, "fraction:1.0", history=0)
     policy.reset(1)
     earned = np.full((5, 1), policy.ways[0].target)  # as asked, so that as much is left per step
     after = drive(policy, states, earned)[-1]
@@ -61,7 +62,7 @@ def test_return_conditioning_shows_the_target(run) -> None:
     rewards = np.full((6, 1), 0.7)
     actions = drive(policy, states, rewards)
     left = (15 - 5 * 0.7) / (20 - 5)
-    expected = queries.return_conditioned(run, states[2:6, 0], left, actions[2:5, 0])
+    expected = queries.return_conditioned(run, states[2:6, 0], left)  # its own actions hidden
     np.testing.assert_allclose(actions[5, 0], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -116,11 +117,11 @@ def test_two_stage_is_imagining_then_inverse_dynamics(run) -> None:
     visible = np.zeros((1, 4, 3), bool)
     visible[:, 0, 0] = True
     visible[:, :, 1] = True
-    imagined = queries.ask(run, window, visible, ["states"])["states"]
+    imagined = ask(run, window, visible, ["states"])["states"]
     window["states"][0, 1:3] = imagined[0, 1:3]
     visible[:] = False
     visible[:, :3, 0] = True
-    expected = queries.ask(run, window, visible, ["actions"])["actions"][0, 0]
+    expected = ask(run, window, visible, ["actions"])["actions"][0, 0]
     np.testing.assert_allclose(action, expected, rtol=1e-4, atol=1e-5)
 
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from mtm import queries
+from mtm.asking import ask, index
 from mtm.config import ModelConfig, OptimizerConfig, TrainConfig
 from mtm.datasets import builtin
 from mtm.errors import ConfigError, DataError
-from mtm.queries import _most_central, _window_starts
+from mtm.filling import _best_windows
 from mtm.run import Run
 from mtm.training import train
 
@@ -69,23 +70,54 @@ def test_a_query_equals_the_model_asked_by_hand(run, episodes) -> None:
     window = {k: v[:, :4] for k, v in episodes.items()}
     visible = np.zeros((3, 4, 3), bool)
     visible[:, :, 0] = True
-    by_hand = queries.ask(run, window, visible, ["actions"])["actions"]
+    by_hand = ask(run, window, visible, ["actions"])["actions"]
     assert np.array_equal(queries.inverse_dynamics(run, window["states"]), by_hand)
 
 
-@pytest.mark.parametrize(("steps", "length"), [(4, 4), (5, 4), (9, 4), (20, 4), (7, 1), (64, 16)])
-def test_windows_cover_every_step(steps: int, length: int) -> None:
-    starts = _window_starts(steps, length)
-    window, place = _most_central(starts, steps, length)
-    assert ((place >= 0) & (place < length)).all()
-    assert (starts[window] + place == np.arange(steps)).all()
-    assert starts[-1] + length == steps
+def windows(run: Run, known: list[int], missing: list[int]) -> tuple[list[int], list[bool]]:
+    """Where the states of some steps are asked, when those of others are known."""
+    visible = np.zeros((1, len(known), len(run.modalities)), bool)
+    visible[0, :, index(run, "states")] = known
+    starts, both = _best_windows(run, visible, "states", np.array([[0, s] for s in missing]))
+    return starts.tolist(), both.tolist()
 
 
-def test_windows_look_both_ways_in_the_middle() -> None:
-    starts = _window_starts(20, 4)
-    _, place = _most_central(starts, 20, 4)
-    assert set(place[1:-1]) == {1, 2}
+def test_a_gap_is_asked_where_both_of_its_sides_are_seen(run) -> None:
+    known = [1, 0, 0, 1, 0, 0, 0, 0, 1, 1]
+    starts, both = windows(run, known, [1, 2])
+    assert (starts, both) == ([0, 0], [True, True])
+    starts, both = windows(run, known, [4, 7])
+    assert both == [False, False]  # too wide for a window of 4
+    assert starts == [2, 6]  # so the one that shows most
+
+
+def test_what_nobody_knows_is_asked_in_the_middle_of_a_window(run) -> None:
+    starts, both = windows(run, [0] * 8, list(range(8)))
+    assert starts == [0, 0, 0, 1, 2, 3, 4, 4]
+    assert not any(both)
+
+
+def test_a_wide_gap_is_closed_from_its_edges(run, episodes) -> None:
+    """Each answer is what asking for it alone gives, with those before it as known."""
+    states = episodes["states"][:1, :9].copy()
+    states[:, 2:7] = np.nan
+    filled = queries.predict(run, {"states": states}, "states")["states"]
+    by_hand = states.copy()
+    for steps in ([2, 6], [3, 5], [4]):
+        answer = {s: _alone(run, by_hand, s) for s in steps}
+        for s in steps:
+            by_hand[:, s] = answer[s]
+    np.testing.assert_allclose(filled, by_hand, rtol=1e-4, atol=1e-5)
+
+
+def _alone(run: Run, states: np.ndarray, step: int) -> np.ndarray:
+    known = ~np.isnan(states[0, :, 0])
+    (start,), _ = windows(run, known.astype(int).tolist(), [step])
+    part = slice(start, start + 4)
+    visible = np.zeros((1, 4, len(run.modalities)), bool)
+    visible[0, :, index(run, "states")] = known[part]
+    window = {"states": np.nan_to_num(states[:, part])}
+    return ask(run, window, visible, ["states"])["states"][:, step - start]
 
 
 def test_forward_dynamics_chains(run, episodes) -> None:
@@ -107,7 +139,7 @@ def test_forward_dynamics_is_the_named_mask(run, episodes) -> None:
     question = masks.NAMED["fd"].question(run.modalities, 4)
     window = {k: v[:, :4] for k, v in episodes.items()}
     visible = np.broadcast_to(question.visible, (3, 4, 3)).copy()
-    expected = queries.ask(run, window, visible, ["states"])["states"][:, -1]
+    expected = ask(run, window, visible, ["states"])["states"][:, -1]
     found = queries.forward_dynamics(run, window["states"][:, :3], window["actions"][:, :3])
     np.testing.assert_allclose(found[:, 0], expected, rtol=1e-5)
 

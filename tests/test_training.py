@@ -101,7 +101,7 @@ def test_it_learns_the_point_mass(tmp_path) -> None:
         validate_every=400,
         checkpoint_every=400,
         modalities=("states", "actions"),
-        model=ModelConfig(width=64, segment_length=2),
+        model=ModelConfig(width=64, segment_length=2, dropout=0.0),
         optimizer=OptimizerConfig(learning_rate=4e-3, warmup_steps=50),
     )
     train(builtin.point_mass(), config, tmp_path / "run", silent=True)
@@ -117,7 +117,7 @@ def test_a_discrete_modality_is_learned(tmp_path) -> None:
         batch_size=64,
         validate_every=150,
         checkpoint_every=150,
-        model=ModelConfig(width=32, heads=2),
+        model=ModelConfig(width=32, heads=2, dropout=0.0),
         optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=20),
     )
     train("builtin:sinusoids", config, tmp_path / "run", silent=True)
@@ -326,7 +326,7 @@ if __name__ == "__main__":
     )
     config = TrainConfig(
         steps=6, batch_size=16, validation_segments=64, validate_every=3, checkpoint_every=3,
-        log_every=3, model=ModelConfig(width=16, encoder_layers=1, heads=2),
+        log_every=3, model=ModelConfig(width=16, encoder_layers=1, heads=2, dropout=0.0),
     )
     strategy = "ddp" if devices > 1 else "auto"
     train(data, config, out, silent=True,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mtm.datasets import load as load_dataset
     from mtm.errors import MTMError
     from mtm.masks import make_mask
+    from mtm.modalities import Modality
     from mtm.model import MTM
     from mtm.normalizer import Normalizer
     from mtm.queries import (
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     )
     from mtm.run import Run, load_run
     from mtm.training import train
-    from mtm.trajectories import Metadata, Modality, TrajectoryDataset
+from mtm.trajectories import Metadata, TrajectoryDataset
 
 __version__ = "0.1.0"
 
@@ -35,7 +36,7 @@ _HOMES = {
     "MTM": ("mtm.model", "MTM"),
     "MTMError": ("mtm.errors", "MTMError"),
     "Metadata": ("mtm.trajectories", "Metadata"),
-    "Modality": ("mtm.trajectories", "Modality"),
+    "Modality": ("mtm.modalities", "Modality"),
     "ModelConfig": ("mtm.config", "ModelConfig"),
     "Normalizer": ("mtm.normalizer", "Normalizer"),
     "Run": ("mtm.run", "Run"),

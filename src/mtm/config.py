@@ -22,6 +22,9 @@ MASK_NAMES = (
 )
 """The masks of `mtm.masks`, named here so that settings are checked without loading it."""
 
+ROLES = ("state", "return", "action", "reward")
+"""The roles of `mtm.modalities`."""
+
 CUSTOM_MASK = "custom"
 """What a run says whose mask was a function of the user's own."""
 
@@ -46,7 +49,7 @@ class ModelConfig:
     """Transformer layers over all tokens."""
     heads: int = 4
     """Attention heads; they divide the width."""
-    dropout: float = 0.0
+    dropout: float = 0.1
     """Share of activations dropped in training."""
     residual: bool = True
     """Predict states as changes from the line between the visible ones of the same modality."""
@@ -73,6 +76,46 @@ class ModelConfig:
         if not 0 <= self.dropout < 1:
             faults.append(f"model.dropout must be in [0, 1), got {self.dropout}")
         return faults
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read data whose names or gaps are the user's own; empty for all others."""
+
+    columns: tuple[str, ...] = ()
+    """NAME=COLUMN or NAME=COLUMN,COLUMN,... for each modality; empty: each under its own name."""
+    roles: tuple[str, ...] = ()
+    """NAME=ROLE where the name does not tell it: state, return, action or reward."""
+    episode: str | None = None
+    """Column that tells the episodes apart; None: a usual name, or flags that end episodes."""
+    nan_is_absent: bool = False
+    """Take a value with NaN in it as a gap, rather than as a fault."""
+
+    def faults(self) -> list[str]:
+        """Everything that is wrong."""
+        return [
+            f"reading.{what}: {pair!r} is not of the form {form}"
+            for what, form in [("columns", "NAME=COLUMN,COLUMN"), ("roles", "NAME=ROLE")]
+            for pair in getattr(self, what)
+            if not all(pair.partition("="))
+        ] + [
+            unknown("role in reading.roles:", role, ROLES)
+            for role in self.role_of().values()
+            if role and role not in ROLES
+        ]
+
+    def columns_of(self) -> dict[str, tuple[str, ...]]:
+        """Modality -> the columns that it is made of."""
+        pairs = (pair.partition("=") for pair in self.columns)
+        return {name: tuple(columns.split(",")) for name, _, columns in pairs}
+
+    def role_of(self) -> dict[str, str]:
+        """Modality -> its role, where it was said."""
+        return {name: role for name, _, role in (pair.partition("=") for pair in self.roles)}
+
+
+AS_IT_IS = Reading()
+"""Nothing to say: names, roles and gaps are those of the data."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +208,7 @@ class TrainConfig:
     """Steps between rows of metrics.csv."""
     trackers: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """Also log to these."""
+    reading: Reading = field(default_factory=Reading)
     model: ModelConfig = field(default_factory=ModelConfig)
     returns: ReturnsConfig = field(default_factory=ReturnsConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -201,7 +245,7 @@ class TrainConfig:
         for name in self.trackers:
             if name not in ("tensorboard", "wandb"):
                 faults.append(unknown("tracker", name, ("tensorboard", "wandb")))
-        for part in (self.model, self.returns, self.optimizer):
+        for part in (self.reading, self.model, self.returns, self.optimizer):
             faults += part.faults()
         return faults
 
@@ -263,7 +307,7 @@ PRESETS: dict[str, TrainConfig] = {
         validate_every=30,
         checkpoint_every=30,
         log_every=10,
-        model=ModelConfig(width=32, encoder_layers=1, heads=2),
+        model=ModelConfig(width=32, encoder_layers=1, heads=2, dropout=0.0),
         optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=10),
     ),
     "cpu": TrainConfig(),
@@ -273,7 +317,7 @@ PRESETS: dict[str, TrainConfig] = {
         validate_every=5000,
         checkpoint_every=5000,
         log_every=100,
-        model=ModelConfig(width=512, dropout=0.1, residual=False),
+        model=ModelConfig(width=512, residual=False),
         optimizer=OptimizerConfig(learning_rate=1e-4, warmup_steps=40_000, weight_decay=0.01),
     ),
 }

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from mtm import environments
 from mtm.machine import available_cores
-from mtm.trajectories import BoolArray, Modality
+from mtm.modalities import BoolArray, Modality
 
 ROWS_WORTH_A_PROCESS = 32
 """Environments that make another process worth its start (measured: docs/speed.md)."""

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtm.errors import ConfigError, require, unknown
+from mtm.modalities import Modality
 from mtm.scores import ADROIT, MUJOCO_NAMES, NAMES, SUITE_PREFIX, family, is_adroit, replacement
-from mtm.trajectories import Modality
 
 if TYPE_CHECKING:
     import gymnasium

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import ModuleType
+
+MOST_LISTED = 20
+"""Faults that a message lists; `DataError.faults` holds all."""
 
 
 class MTMError(Exception):
@@ -13,7 +16,19 @@ class MTMError(Exception):
 
 
 class DataError(MTMError, ValueError):
-    """The data cannot be used as they are."""
+    """The data cannot be used as they are.
+
+    Args:
+        *faults: Everything that is wrong; the message lists the first of many.
+    """
+
+    def __init__(self, *faults: str) -> None:
+        super().__init__(_listed(faults))
+        self.faults = faults
+
+    def at(self, place: object) -> DataError:
+        """The same faults, each told with where it is: a file, say."""
+        return DataError(*(f"{place}: {fault}" for fault in self.faults))
 
 
 class ConfigError(MTMError, ValueError):
@@ -26,6 +41,15 @@ class RunError(MTMError, RuntimeError):
 
 class MissingExtraError(MTMError, ImportError):
     """An optional dependency is needed and not installed."""
+
+
+def _listed(faults: Sequence[str]) -> str:
+    if len(faults) == 1:
+        return faults[0]
+    lines = [f"{len(faults):,} faults:", *(f"  - {fault}" for fault in faults[:MOST_LISTED])]
+    if len(faults) > MOST_LISTED:
+        lines.append(f"  ... and {len(faults) - MOST_LISTED:,} more")
+    return "\n".join(lines)
 
 
 def unknown(what: str, name: str, allowed: Iterable[str]) -> str:

@@ -16,16 +16,17 @@ import numpy as np
 
 from mtm import datasets, masks
 from mtm import policies as acting
+from mtm.asking import ask
 from mtm.errors import ConfigError, DataError, MissingExtraError, unknown
+from mtm.modalities import Modality
 from mtm.policies import MaskedPolicy, Way
-from mtm.queries import ask
 from mtm.rollout import Episodes, Progress, rollout
 from mtm.run import Run
 from mtm.scores import check_environment, matching_environment, score
 from mtm.segments import Segments
 from mtm.targets import episode_return, fraction_of_range
 from mtm.training import prepare, split
-from mtm.trajectories import Modality, TrajectoryDataset
+from mtm.trajectories import TrajectoryDataset
 
 TASKS = ("fd", "id", "bc", "rcbc", "two_stage")
 """What can be evaluated; `fd` and `id` need data, the others an environment."""
@@ -99,7 +100,7 @@ def held_out_episodes(run: Run, spec: str | None = None) -> TrajectoryDataset:
         DataError: The run's data cannot be found, or are no longer what it was trained on.
     """
     config, summary = run.description.train, run.description.data
-    source = datasets.load(spec or summary["spec"])
+    source = datasets.load(spec or summary["spec"], config.reading)
     prepared = prepare(source, config)
     if source.fingerprint == summary["fingerprint"]:
         held_out = split(prepared, config)[1]

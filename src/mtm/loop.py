@@ -28,13 +28,13 @@ from mtm.config import OptimizerConfig
 from mtm.errors import RunError
 from mtm.losses import reconstruction_losses
 from mtm.masks import MaskFunction
+from mtm.modalities import Modality
 from mtm.model import MTM
 from mtm.progress import TrainingProgress
 from mtm.randomness import Purpose, generator
 from mtm.run import Description
 from mtm.segments import Segments
 from mtm.trackers import MetricsFile, TensorBoard, Tracker, WeightsAndBiases
-from mtm.trajectories import Modality
 from mtm.validation import Validator
 
 EXTRA_COLUMNS = ("gradient_norm", "learning_rate", "segments_per_second", "seconds")

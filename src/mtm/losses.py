@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtm.trajectories import Modality
+from mtm.modalities import Modality
 
 
 def token_errors(modality: Modality, prediction: Tensor, truth: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 
 from mtm.errors import ConfigError, unknown
-from mtm.trajectories import BoolArray, IntArray, Modality, Role
+from mtm.modalities import BoolArray, IntArray, Modality, Role
 
 VISIBLE_FRACTION = (0.4, 1.0)
 """The paper hides 0.0 to 0.6 of a segment."""

@@ -19,11 +19,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mtm.asking import ask
 from mtm.errors import ConfigError, DataError
-from mtm.queries import ask
+from mtm.modalities import BoolArray, Modality, Role
 from mtm.run import Run
 from mtm.targets import TargetSpec, resolve_target
-from mtm.trajectories import BoolArray, Modality, Role
 
 
 class Policy(Protocol):
@@ -52,41 +52,45 @@ class Way:
             action: 0 for cloning; for inverse dynamics, how many steps ahead.
         reference: States to follow, (S, *shape); None lets the model predict the future states
             first, which makes acting two-stage.
-        history: Steps before the current one that are shown. When the target says how to act,
-            none are: a model that sees its own past actions tends to repeat them instead of
-            looking at the state. States that do not tell everything need some.
+        history: Steps before the current one that are shown.
+        own_actions: Whether the history shows the actions that the policy itself has taken. A model
+            that sees them tends to repeat them instead of looking at the state.
     """
 
     target: float | None = None
     future: int = 0
     reference: NDArray[np.float32] | None = None
     history: int = 0
+    own_actions: bool = False
 
 
 def behavior_cloning(run: Run, *, history: int | None = None) -> MaskedPolicy:
-    """Go on as the data's policies would after the same history.
+    """Go on as the data's policies would after the same history of states and actions.
 
     Args:
         run: A trained run.
-        history: Past steps to show; None: as many as the model sees, the paper's mask.
+        history: Past steps to show; None: as many as the model sees.
     """
-    longest = run.model.config.segment_length - 1
-    return MaskedPolicy(run, [Way(history=longest if history is None else history)])
+    way = Way(history=_history(run, history, future=0), own_actions=True)
+    return MaskedPolicy(run, [way])
 
 
-def return_conditioned(run: Run, target: TargetSpec = "auto", *, history: int = 0) -> MaskedPolicy:
-    """Act as goes with a return.
+def return_conditioned(
+    run: Run, target: TargetSpec = "auto", *, history: int | None = None
+) -> MaskedPolicy:
+    """Act as goes with a return and the past states.
 
     Args:
         run: A trained run.
         target: `auto`, or see `mtm.targets.resolve_target`.
-        history: Past steps to show.
+        history: Past steps to show; None: as many as the model sees.
     """
-    return MaskedPolicy(run, [Way(target=resolve_target(run, target), history=history)])
+    asked = resolve_target(run, target)
+    return MaskedPolicy(run, [Way(target=asked, history=_history(run, history, future=0))])
 
 
 def two_stage(
-    run: Run, target: TargetSpec = "auto", *, future: int = 1, history: int = 0
+    run: Run, target: TargetSpec = "auto", *, future: int = 1, history: int | None = None
 ) -> MaskedPolicy:
     """First predict the states that go with a return, then the action that leads to them.
 
@@ -94,23 +98,32 @@ def two_stage(
         run: A trained run.
         target: As for `return_conditioned`.
         future: How many states to predict.
-        history: Past steps to show.
+        history: Past steps to show; None: as many as the model sees besides the future.
     """
     asked = resolve_target(run, target)
-    return MaskedPolicy(run, [Way(target=asked, future=future, history=history)])
+    way = Way(target=asked, future=future, history=_history(run, history, future))
+    return MaskedPolicy(run, [way])
 
 
-def tracking(run: Run, reference: ArrayLike, *, future: int = 1, history: int = 0) -> MaskedPolicy:
+def tracking(
+    run: Run, reference: ArrayLike, *, future: int = 1, history: int | None = None
+) -> MaskedPolicy:
     """Follow a trajectory of states by inverse dynamics.
 
     Args:
         run: A trained run.
         reference: The states to follow, (S, *shape), from the first one on; the last is held.
         future: How many states ahead to look.
-        history: Past steps to show.
+        history: Past steps to show; None: as many as the model sees besides the future.
     """
     states = np.asarray(reference, np.float32)
-    return MaskedPolicy(run, [Way(future=future, reference=states, history=history)])
+    way = Way(future=future, reference=states, history=_history(run, history, future))
+    return MaskedPolicy(run, [way])
+
+
+def _history(run: Run, history: int | None, future: int) -> int:
+    longest = run.model.config.segment_length - 1 - future
+    return max(longest, 0) if history is None else history
 
 
 class MaskedPolicy:
@@ -199,6 +212,7 @@ class MaskedPolicy:
         ways = self._row_ways
         self._futures = np.array([w.future for w in ways])
         self._histories = np.array([w.history for w in ways])
+        self._own_actions = np.array([w.own_actions for w in ways])
         self._follows = np.array([w.reference is not None for w in ways])
         self._targets = np.array([np.nan if w.target is None else w.target for w in ways])
 
@@ -221,7 +235,8 @@ class MaskedPolicy:
         visible[:, :, self.index[self.states.name]] = time <= now
         # Actions are hidden where the future is to be imagined: it must not depend on them.
         plans = (self._futures > 0)[:, None]
-        visible[:, :, self.index[self.actions.name]] = (time < now) & ~plans
+        shown = (time < now) & self._own_actions[:, None] & ~plans
+        visible[:, :, self.index[self.actions.name]] = shown
         if self.returns is not None:
             asked = ~np.isnan(self._targets)
             window[self.returns.name] = self._asked_returns()

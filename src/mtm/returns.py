@@ -9,12 +9,19 @@ because it divides by the steps that *could* remain, an episode that ended early
 
 from __future__ import annotations
 
+import tempfile
+
 import numpy as np
 from numpy.typing import NDArray
 
+from mtm.checks import CHUNK_STEPS
 from mtm.config import ReturnsConfig
 from mtm.errors import DataError
-from mtm.trajectories import BoolArray, IntArray, Modality, TrajectoryDataset
+from mtm.modalities import BoolArray, IntArray, Modality
+from mtm.trajectories import TrajectoryDataset
+
+MOST_IN_MEMORY = 1 << 26
+"""Returns that are kept in memory; more go to a temporary file."""
 
 RETURNS = Modality("returns", (), "continuous", 0, "return")
 
@@ -36,18 +43,39 @@ def return_to_go(
         discount: Factor per step.
         horizon: If given, average over the `horizon - t` steps that could remain.
     """
+    result = _room(len(rewards))
+    group = np.cumsum(ends - starts) // CHUNK_STEPS
+    for edge in np.split(np.arange(len(starts)), np.flatnonzero(np.diff(group)) + 1):
+        _fill(result, rewards, starts[edge], ends[edge], discount, horizon)
+    return result
+
+
+def _fill(
+    result: NDArray[np.float32],
+    rewards: NDArray[np.float32],
+    starts: IntArray,
+    ends: IntArray,
+    discount: float,
+    horizon: int | None,
+) -> None:
+    """Backwards in time, some episodes at once: at time t the first `alive` ones have a step."""
     lengths = ends - starts
     longest_first = np.argsort(-lengths, kind="stable")
     starts, lengths = starts[longest_first], lengths[longest_first]
     running = np.zeros(len(starts), np.float64)
-    result = np.zeros(len(rewards), np.float32)
-    # Backwards in time, all episodes at once: at time t the first `alive` ones have a step.
     for t in range(int(lengths[0]) - 1, -1, -1):
         alive = int(np.searchsorted(-lengths, -t, side="left"))
         steps = starts[:alive] + t
         running[:alive] = rewards[steps] + discount * running[:alive]
         result[steps] = running[:alive] if horizon is None else running[:alive] / (horizon - t)
-    return result
+
+
+def _room(steps: int) -> NDArray[np.float32]:
+    """Zeros; for very many steps in a file that goes with them, so that memory stays bounded."""
+    if steps <= MOST_IN_MEMORY:
+        return np.zeros(steps, np.float32)
+    with tempfile.TemporaryFile(prefix="mtm-returns-") as file:
+        return np.asarray(np.memmap(file, np.float32, "w+", shape=(steps,)))
 
 
 def add_returns(dataset: TrajectoryDataset, config: ReturnsConfig) -> TrajectoryDataset:

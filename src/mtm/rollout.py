@@ -76,6 +76,8 @@ def rollout(
     """
     if not policies or episodes < 1:
         raise ConfigError(f"{len(policies)} policies for {episodes} episodes: nothing to do.")
+    if processes is not None and processes < 1:
+        raise ConfigError(f"processes must be at least 1, got {processes}.")
     names = list(policies)
     seeds = np.tile(seed + np.arange(episodes), len(names))
     actor = _Actor([policies[name] for name in names], episodes)

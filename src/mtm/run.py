@@ -25,10 +25,11 @@ from mtm import checkpoint
 from mtm.checkpoint import Which
 from mtm.config import TrainConfig
 from mtm.errors import RunError
+from mtm.modalities import Modality
 from mtm.model import MTM
 from mtm.normalizer import Normalizer
 from mtm.returns import horizon_of
-from mtm.trajectories import Metadata, Modality, TrajectoryDataset
+from mtm.trajectories import Metadata, TrajectoryDataset
 
 FORMAT = 1
 """Version of the directory's layout; raised when an old reader could not read a new run."""

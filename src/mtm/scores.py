@@ -169,7 +169,8 @@ def check_environment(metadata: Metadata, env_id: str) -> None:
             f"Use {matching}."
         )
     version = _split(env_id)[1]
-    if family(recorded) == "walker2d" and replacement(recorded) and version not in (None, 4):
+    before_v5 = (_split(recorded)[1] or 5) < 5
+    if family(recorded) == "walker2d" and before_v5 and version not in (None, 4):
         raise EnvironmentMismatchError(
             f"the data ({metadata.source}) were recorded on {recorded}; {env_id} has another "
             f"friction of the right foot, so returns on it do not compare. Use {matching}."

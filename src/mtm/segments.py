@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mtm.modalities import BoolArray, IntArray
 from mtm.randomness import Purpose, generator
-from mtm.trajectories import BoolArray, IntArray, TrajectoryDataset
+from mtm.trajectories import TrajectoryDataset
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtm import masks
+from mtm.asking import ask
 from mtm.evaluate import SEGMENTS
-from mtm.queries import ask, predict, represent
+from mtm.queries import predict, represent
 from mtm.run import Run
 from mtm.segments import Segments
 from mtm.trajectories import TrajectoryDataset
@@ -45,9 +46,9 @@ def seven_uses(run: Run, held_out: TrajectoryDataset, tasks: Mapping[str, Any]) 
     """
     state = next(m.name for m in run.modalities if m.role == "state")
     uses = [
-        Use("forward dynamics", "error of the next state", tasks["fd"]["normalized"],
-            "copying the last state", tasks["fd"]["copy_last"], False),
-        Use("inverse dynamics", "error of the action", tasks["id"]["normalized"],
+        Use("forward dynamics", "error, next state", tasks["fd"]["normalized"],
+            "copying the last", tasks["fd"]["copy_last"], False),
+        Use("inverse dynamics", "error, action", tasks["id"]["normalized"],
             "the mean action", 1.0, False),
     ]  # fmt: skip
     if tasks.get("bc") and tasks.get("rcbc"):
@@ -61,22 +62,13 @@ def seven_uses(run: Run, held_out: TrajectoryDataset, tasks: Mapping[str, Any]) 
         ]
     goal = infilling_error(run, held_out, "goal", state)
     uses.append(
-        Use("reaching a goal", "error of the way", goal[0], "a straight line", goal[1], False)
+        Use("reaching a goal", "error, the way", goal[0], "a straight line", goal[1], False)
     )
     gaps = imputation_error(run, held_out, state)
-    uses.append(
-        Use("filling gaps", "error of lost states", gaps[0], "interpolation", gaps[1], False)
-    )
+    uses.append(Use("filling gaps", "error, lost states", gaps[0], "interpolation", gaps[1], False))
     probe = probe_error(run, held_out, state)
     uses.append(
-        Use(
-            "representation",
-            "error of a linear probe",
-            probe[0],
-            "from raw states",
-            probe[1],
-            False,
-        )
+        Use("representation", "error, linear probe", probe[0], "from raw states", probe[1], False)
     )
     return uses
 

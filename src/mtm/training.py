@@ -17,13 +17,14 @@ from mtm.errors import ConfigError, MTMError, RunError
 from mtm.loop import Loop
 from mtm.machine import available_cores, keep_freed_memory
 from mtm.masks import MaskFunction, make_mask
+from mtm.modalities import Modality
 from mtm.normalizer import Normalizer
 from mtm.randomness import Purpose, generator
 from mtm.returns import RETURNS, add_returns
 from mtm.run import Description, Run
 from mtm.segments import Segments
 from mtm.trackers import check_trackers
-from mtm.trajectories import Modality, TrajectoryDataset
+from mtm.trajectories import TrajectoryDataset
 from mtm.validation import Validator
 
 MAY_CHANGE_ON_RESUME = frozenset(
@@ -73,7 +74,7 @@ def train(
         raise ConfigError("these settings belong to a mask function of your own: pass mask=...")
     check_trackers(config.trackers)
     fabric = _launch(device or DeviceConfig(), config.batch_size)
-    source = datasets.load(data) if isinstance(data, str) else data
+    source = datasets.load(data, config.reading) if isinstance(data, str) else data
     prepared = prepare(source, config)
     training, held_out = split(prepared, config)
     spec = data if isinstance(data, str) else source.metadata.source

@@ -1,8 +1,5 @@
 """Trajectories in memory: flat arrays, one per modality, cut into episodes.
 
-Legend of letters, used in every file: `B` batch, `T` time (segment length), `M` modalities,
-`L = T*M` tokens, `D` width, `N` steps of a data set, `E` episodes.
-
 A value is *present* when it exists in the data. It may be absent for a whole episode (state-only
 logs) or for single steps (gaps); what is stored in the place of an absent value means nothing.
 """
@@ -11,77 +8,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mtm import checks
 from mtm.errors import DataError, unknown
+from mtm.modalities import (
+    BoolArray,
+    IntArray,
+    Modality,
+    in_autoregressive_order,
+    infer_modalities,
+)
 from mtm.randomness import Purpose, generator
-
-Kind: TypeAlias = Literal["continuous", "discrete"]
-Role: TypeAlias = Literal["state", "return", "action", "reward"]
-BoolArray: TypeAlias = NDArray[np.bool_]
-IntArray: TypeAlias = NDArray[np.int64]
-
-ROLE_OF_NAME: dict[str, Role] = {"returns": "return", "actions": "action", "rewards": "reward"}
-"""Names that carry a role by themselves; every other name is something observed, a state."""
-
-AUTOREGRESSIVE_ORDER: tuple[Role, ...] = ("state", "return", "action", "reward")
-"""Default order of the modalities within a time step: what is known before what."""
-
-CHUNK_STEPS = 1 << 18
-"""Steps looked at together when a whole array is read, so that memory-mapped sets stay on disk."""
-
-
-@dataclass(frozen=True)
-class Modality:
-    """A named stream of values.
-
-    Attributes:
-        name: Any identifier; `states`, `returns`, `actions` and `rewards` imply their role.
-        shape: Shape of one value; `()` for a scalar.
-        kind: `continuous` (regressed) or `discrete` (one of `classes` categories).
-        classes: Number of categories of a discrete modality, else 0.
-        role: What the stream is to an agent; the named masks are written in roles, so that they
-            work for any names.
-    """
-
-    name: str
-    shape: tuple[int, ...] = ()
-    kind: Kind = "continuous"
-    classes: int = 0
-    role: Role = "state"
-
-    def __post_init__(self) -> None:
-        if not self.name.isidentifier():
-            raise DataError(f"a modality's name must be an identifier, got {self.name!r}.")
-        if self.kind not in get_args(Kind):
-            raise DataError(unknown(f"kind of modality {self.name!r}:", self.kind, get_args(Kind)))
-        if self.role not in get_args(Role):
-            raise DataError(unknown(f"role of modality {self.name!r}:", self.role, get_args(Role)))
-        if self.kind == "discrete" and (self.shape != () or self.classes < 1):
-            raise DataError(
-                f"modality {self.name!r}: a discrete value is one integer of at least 1 class, got "
-                f"shape {self.shape} and {self.classes} classes. Split several integers per step "
-                "into several modalities."
-            )
-
-    @property
-    def size(self) -> int:
-        """Numbers in one value."""
-        return int(np.prod(self.shape, dtype=np.int64))
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, for a run's `config.json`."""
-        return asdict(self) | {"shape": list(self.shape)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Modality:
-        """The inverse of `to_json`."""
-        return cls(**{**data, "shape": tuple(data["shape"])})
 
 
 @dataclass(frozen=True)
@@ -151,27 +94,28 @@ class TrajectoryDataset:
             nan_is_absent: Take a value with NaN in it as absent, rather than as a fault.
 
         Raises:
-            DataError: Naming the modality and, where there is one, the episode and the step.
+            DataError: With every fault: the modality and, where there is one, the episode and step.
         """
         if not arrays:
             raise DataError("a data set needs at least one modality, got none.")
-        converted = {name: _as_array(name, values) for name, values in arrays.items()}
-        bounds = _check_offsets(offsets)
-        modalities = _infer_modalities(converted) if modalities is None else tuple(modalities)
-        _check_names(modalities, converted)
-        _check_lengths(converted, int(bounds[-1]))
-        known = _check_presence(present or {}, converted)
+        converted = {name: checks.as_array(name, values) for name, values in arrays.items()}
+        bounds = checks.as_offsets(offsets)
+        modalities = infer_modalities(converted) if modalities is None else tuple(modalities)
+        known = {name: np.asarray(mask) for name, mask in (present or {}).items()}
+        checks.raise_if(
+            checks.misfits(modalities, converted, int(bounds[-1]))
+            + checks.presence_faults(known, converted)
+        )
         checked: dict[str, NDArray[Any]] = {}
-        for modality in modalities:
-            values = _with_dtype(modality, converted[modality.name])
-            if nan_is_absent and modality.kind == "continuous":
+        faults: list[str] = []
+        for m in modalities:
+            values = checked[m.name] = checks.with_dtype(m, converted[m.name])
+            if nan_is_absent and m.kind == "continuous":
                 gaps = np.isnan(values).reshape(len(values), -1).any(axis=1)
                 if gaps.any():
-                    known[modality.name] = known.get(modality.name, np.ones(len(values), bool)) & (
-                        ~gaps
-                    )
-            _check_values(modality, values, known.get(modality.name), bounds)
-            checked[modality.name] = values
+                    known[m.name] = known.get(m.name, np.ones(len(values), bool)) & ~gaps
+            faults += checks.value_faults(m, values, known.get(m.name), bounds)
+        checks.raise_if(faults)
         known = {name: mask for name, mask in known.items() if not mask.all()}
         return cls(modalities, checked, bounds[:-1], bounds[1:], known, metadata or Metadata())
 
@@ -193,8 +137,8 @@ class TrajectoryDataset:
         """
         if not episodes:
             raise DataError("the data set is empty: it has no episodes.")
-        parts = [{name: _as_array(name, v) for name, v in e.items()} for e in episodes]
-        lengths = [_episode_length(i, part) for i, part in enumerate(parts)]
+        parts = [{name: checks.as_array(name, v) for name, v in e.items()} for e in episodes]
+        lengths = [checks.episode_length(i, part) for i, part in enumerate(parts)]
         names = list(dict.fromkeys(name for part in parts for name in part))
         arrays, present = {}, {}
         for name in names:
@@ -346,8 +290,8 @@ class TrajectoryDataset:
     def chunks(self, name: str) -> Iterator[NDArray[Any]]:
         """The present values of a modality in this view's episodes, a bounded piece at a time."""
         array, known = self.arrays[name], self.present.get(name)
-        for start in range(0, len(array), CHUNK_STEPS):
-            stop = min(start + CHUNK_STEPS, len(array))
+        for start in range(0, len(array), checks.CHUNK_STEPS):
+            stop = min(start + checks.CHUNK_STEPS, len(array))
             chosen = self._listed(start, stop)
             if known is not None:
                 chosen &= known[start:stop]
@@ -369,8 +313,8 @@ class TrajectoryDataset:
         for modality in self.modalities:
             digest.update(repr(sorted(modality.to_json().items())).encode())
             array = self.arrays[modality.name]
-            for start in range(0, len(array), CHUNK_STEPS):
-                digest.update(np.ascontiguousarray(array[start : start + CHUNK_STEPS]).data)
+            for start in range(0, len(array), checks.CHUNK_STEPS):
+                digest.update(np.ascontiguousarray(array[start : start + checks.CHUNK_STEPS]).data)
             if modality.name in self.present:
                 digest.update(np.packbits(self.present[modality.name]).data)
         digest.update(np.ascontiguousarray(self.starts).data)
@@ -384,151 +328,3 @@ class TrajectoryDataset:
         np.add.at(change, np.clip(self.ends, start, stop) - start, -1)
         listed: BoolArray = np.cumsum(change[:-1]) > 0
         return listed
-
-
-def in_autoregressive_order(modalities: Sequence[Modality]) -> tuple[Modality, ...]:
-    """Sort by role, keeping the given order among equals."""
-    return tuple(sorted(modalities, key=lambda m: AUTOREGRESSIVE_ORDER.index(m.role)))
-
-
-def infer_modality(name: str, values: NDArray[Any]) -> Modality:
-    """Guess the modality that an array of values, (N, *shape), stands for."""
-    role = ROLE_OF_NAME.get(name, "state")
-    is_category = values.ndim == 1 and values.dtype.kind in "iu"
-    if is_category and role not in ("return", "reward"):
-        classes = int(values.max(initial=0)) + 1
-        return Modality(name, (), "discrete", classes, role)
-    return Modality(name, tuple(values.shape[1:]), "continuous", 0, role)
-
-
-def _infer_modalities(arrays: Mapping[str, NDArray[Any]]) -> tuple[Modality, ...]:
-    return in_autoregressive_order([infer_modality(n, a) for n, a in arrays.items()])
-
-
-def _as_array(name: str, values: ArrayLike) -> NDArray[Any]:
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise DataError(f"modality {name!r} is not a regular array: {error}.") from error
-    if array.dtype.kind not in "fiub":
-        raise DataError(
-            f"modality {name!r} has dtype {array.dtype}; allowed are floating point, integer and "
-            "boolean numbers."
-        )
-    if array.ndim == 0:
-        raise DataError(f"modality {name!r} is a single number; a value per step is needed.")
-    return array
-
-
-def _check_offsets(offsets: ArrayLike) -> IntArray:
-    bounds = np.asarray(offsets)
-    if bounds.ndim != 1 or bounds.dtype.kind not in "iu":
-        raise DataError(
-            f"offsets must be a one-dimensional integer array, got {bounds.dtype} of shape "
-            f"{bounds.shape}."
-        )
-    bounds = bounds.astype(np.int64)
-    if len(bounds) < 2 or bounds[-1] == 0:
-        raise DataError("the data set is empty: it has no steps.")
-    if bounds[0] != 0:
-        raise DataError(f"offsets must begin with 0, got {bounds[0]}.")
-    lengths = np.diff(bounds)
-    if (lengths <= 0).any():
-        episode = int(np.argmax(lengths <= 0))
-        what = "has length 0" if lengths[episode] == 0 else "ends before it begins"
-        raise DataError(
-            f"episode {episode} {what} (offsets {bounds[episode]} and {bounds[episode + 1]}); "
-            "every episode needs at least one step."
-        )
-    return bounds
-
-
-def _check_names(modalities: Sequence[Modality], arrays: Mapping[str, NDArray[Any]]) -> None:
-    names = [m.name for m in modalities]
-    if len(set(names)) != len(names):
-        raise DataError(f"modality names must differ, got {', '.join(names)}.")
-    for modality in modalities:
-        if modality.name not in arrays:
-            raise DataError(unknown("modality", modality.name, arrays))
-        shape = arrays[modality.name].shape[1:]
-        if shape != modality.shape:
-            raise DataError(
-                f"modality {modality.name!r} is declared with shape {modality.shape}, its array "
-                f"holds values of shape {shape}."
-            )
-
-
-def _check_lengths(arrays: Mapping[str, NDArray[Any]], steps: int) -> None:
-    lengths = {name: len(array) for name, array in arrays.items()}
-    if set(lengths.values()) != {steps}:
-        listed = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
-        raise DataError(
-            f"all modalities need one value per step; the episodes have {steps:,} steps, the "
-            f"arrays have: {listed}."
-        )
-
-
-def _check_presence(
-    present: Mapping[str, ArrayLike], arrays: Mapping[str, NDArray[Any]]
-) -> dict[str, BoolArray]:
-    known = {}
-    for name, mask in present.items():
-        if name not in arrays:
-            raise DataError(unknown("modality in `present`:", name, arrays))
-        checked = np.asarray(mask)
-        if checked.dtype != np.bool_ or checked.shape != (len(arrays[name]),):
-            raise DataError(
-                f"present[{name!r}] must be {len(arrays[name]):,} booleans, one per step, got "
-                f"{checked.dtype} of shape {checked.shape}."
-            )
-        known[name] = checked
-    return known
-
-
-def _with_dtype(modality: Modality, values: NDArray[Any]) -> NDArray[Any]:
-    if modality.kind == "continuous":
-        return np.ascontiguousarray(values, dtype=np.float32)
-    if values.dtype.kind not in "iu":
-        raise DataError(
-            f"modality {modality.name!r} is discrete and needs integers, got {values.dtype}."
-        )
-    return np.ascontiguousarray(values, dtype=np.int64)
-
-
-def _check_values(
-    modality: Modality, values: NDArray[Any], present: BoolArray | None, bounds: IntArray
-) -> None:
-    for start in range(0, len(values), CHUNK_STEPS):
-        chunk = values[start : start + CHUNK_STEPS]
-        if modality.kind == "continuous":
-            faulty = ~np.isfinite(chunk).reshape(len(chunk), -1).all(axis=1)
-        else:
-            faulty = (chunk < 0) | (chunk >= modality.classes)
-        if present is not None:
-            faulty &= present[start : start + CHUNK_STEPS]
-        if faulty.any():
-            raise DataError(_describe_fault(modality, values, bounds, start + int(faulty.argmax())))
-
-
-def _describe_fault(modality: Modality, values: NDArray[Any], bounds: IntArray, index: int) -> str:
-    episode = int(np.searchsorted(bounds, index, side="right")) - 1
-    step = index - int(bounds[episode])
-    where = f"modality {modality.name!r}, episode {episode}, step {step}"
-    if modality.kind == "discrete":
-        return f"{where}: class {values[index]} is outside 0 to {modality.classes - 1}."
-    value = values[index].reshape(-1)
-    feature = int(np.argmin(np.isfinite(value)))
-    return (
-        f"{where}: feature {feature} is {value[feature]}. Repair the value, or mark it absent "
-        "(present=..., or nan_is_absent=True for NaN)."
-    )
-
-
-def _episode_length(index: int, episode: Mapping[str, NDArray[Any]]) -> int:
-    lengths = {name: len(array) for name, array in episode.items()}
-    if not lengths or 0 in lengths.values():
-        raise DataError(f"episode {index} has length 0; every episode needs at least one step.")
-    if len(set(lengths.values())) > 1:
-        listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise DataError(f"episode {index}: modalities of different length: {listed}.")
-    return next(iter(lengths.values()))

@@ -16,10 +16,11 @@ from mtm import masks
 from mtm.errors import ConfigError
 from mtm.losses import token_errors
 from mtm.masks import MaskFunction, Question
+from mtm.modalities import Modality
 from mtm.normalizer import Normalizer
 from mtm.randomness import Purpose, generator
 from mtm.segments import Segments
-from mtm.trajectories import Modality, TrajectoryDataset
+from mtm.trajectories import TrajectoryDataset
 
 CAPABILITIES = ("fd", "id", "bc", "rcbc")
 """Named masks whose prediction errors are reported."""

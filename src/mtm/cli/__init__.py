@@ -20,6 +20,8 @@ VERBS = {
     "report": ("mtm.cli.report", "write an HTML page of a run"),
     "demo": ("mtm.cli.demo", "one model, seven uses: train, measure, report"),
     "data info": ("mtm.cli.data_info", "what a data set holds"),
+    "data validate": ("mtm.cli.data_validate", "every fault of a data set, with its place"),
+    "data convert": ("mtm.cli.data_convert", "write a data set as a store that opens at once"),
     "masks list": ("mtm.cli.masks_list", "the masks, a line each"),
     "masks show": ("mtm.cli.masks_show", "draw a mask as a grid"),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import tyro
@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from mtm import datasets
-from mtm.trajectories import Modality, TrajectoryDataset
+from mtm.config import Reading
+from mtm.modalities import Modality
+from mtm.trajectories import TrajectoryDataset
 
 
 @dataclass(frozen=True)
@@ -20,13 +22,14 @@ class Arguments:
     """Print what a data set holds."""
 
     spec: tyro.conf.Positional[str]
-    """A file, builtin:NAME or d4rl:NAME."""
+    """A file, a directory, or PREFIX:NAME."""
+    reading: Reading = field(default_factory=Reading)
 
 
 def main(words: Sequence[str]) -> None:
     """Load and print."""
     arguments = tyro.cli(Arguments, args=list(words), prog="mtm data info")
-    dataset = datasets.load(arguments.spec)
+    dataset = datasets.load(arguments.spec, arguments.reading)
     console = Console(highlight=False)
     console.print(
         f"{arguments.spec}: {dataset.num_episodes:,} episodes, {dataset.num_steps:,} steps"

@@ -10,7 +10,7 @@ import tyro
 
 from mtm import masks
 from mtm.errors import ConfigError
-from mtm.trajectories import ROLE_OF_NAME, Modality
+from mtm.modalities import ROLE_OF_NAME, Modality
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -56,7 +56,8 @@ def main(words: Sequence[str]) -> None:
     from mtm.run import load_run
 
     run = load_run(arguments.run, arguments.checkpoint)
-    dataset = datasets.load(str(arguments.input), nan_is_absent=True)
+    reading = replace(run.description.train.reading, nan_is_absent=True)
+    dataset = datasets.load(str(arguments.input), reading)
     given, want = arguments.given.split(","), arguments.want.split(",")
     for name in given:
         if name not in dataset.names:

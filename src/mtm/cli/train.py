@@ -26,7 +26,7 @@ class Arguments:
     out: Path
     """The run directory."""
     data: str | None = None
-    """A file, builtin:NAME or d4rl:NAME; when resuming, the run's own if not given."""
+    """A file, a directory, or PREFIX:NAME; when resuming, the run's own if not given."""
     preset: str | None = None
     """tiny, cpu (if none is given) or paper."""
     config: Path | None = None
@@ -48,7 +48,9 @@ def main(words: Sequence[str]) -> None:
     if data is None and arguments.resume and _is_run(arguments.out):
         data = _read_json(arguments.out / "config.json")["data"]["spec"]
     if data is None:
-        raise ConfigError("--data is needed: a file, builtin:NAME or d4rl:NAME.")
+        raise ConfigError(
+            "--data is needed: a file, a directory, or PREFIX:NAME such as builtin:hopper."
+        )
     from lightning_fabric.utilities.rank_zero import rank_zero_only
 
     from mtm.report.tables import print_held_out

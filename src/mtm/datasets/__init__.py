@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
-from mtm.datasets import builtin, d4rl, directory, npz
+from mtm.config import AS_IT_IS, Reading
+from mtm.datasets import (
+    builtin,
+    d4rl,
+    directory,
+    exorl,
+    minari,
+    npz,
+    parquet,
+    pickles,
+    store,
+)
+from mtm.datasets.layout import regroup
 from mtm.errors import DataError, unknown
 from mtm.trajectories import TrajectoryDataset
 
-
-class NameLoader(Protocol):
-    """Loads `PREFIX:NAME`."""
-
-    def __call__(self, name: str, *, nan_is_absent: bool = False) -> TrajectoryDataset:
-        """Load the data set of that name."""
-
-
-class FileLoader(Protocol):
-    """Loads a file."""
-
-    def __call__(self, path: Path, *, nan_is_absent: bool = False) -> TrajectoryDataset:
-        """Load that file."""
-
+FileLoader: TypeAlias = Callable[[Path, Reading], TrajectoryDataset]
+NameLoader: TypeAlias = Callable[[str, Reading], TrajectoryDataset]
 
 PREFIXES: dict[str, NameLoader] = {
     "builtin": builtin.load,
     "d4rl": d4rl.load_named,
+    "exorl": exorl.load_named,
+    "minari": minari.load_named,
 }
 """Loaders of `PREFIX:NAME`."""
 
@@ -34,41 +37,75 @@ SUFFIXES: dict[str, FileLoader] = {
     ".hdf5": d4rl.load_file,
     ".h5": d4rl.load_file,
     ".npz": npz.load_file,
+    ".parquet": parquet.load_file,
+    ".pickle": pickles.load_file,
+    ".pkl": pickles.load_file,
 }
 """Loaders of files."""
 
 
-def load(spec: str, *, nan_is_absent: bool = False) -> TrajectoryDataset:
+def load(spec: str, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
     """Load what a spec names.
 
     Args:
-        spec: A `.hdf5` or `.npz` file, a directory of such files, `builtin:NAME` or `d4rl:NAME`.
-        nan_is_absent: Take a value with NaN in it as absent, rather than as a fault.
+        spec: A file, a directory of files, a store, or `PREFIX:NAME`; see docs/data.md.
+        reading: Names of columns, roles and gaps, where they are the user's own.
 
     Raises:
         DataError: There is no such data set, or it cannot be used; the message says why.
     """
+    parts = list(load_parts(spec, reading))
+    if len(parts) == 1:
+        return parts[0]
+    return directory.join(parts, source=Path(spec).name)
+
+
+def load_parts(spec: str, reading: Reading = AS_IT_IS) -> Iterator[TrajectoryDataset]:
+    """Load what a spec names, file by file, so that one at a time is in memory.
+
+    Raises:
+        DataError: As `load`.
+    """
     prefix, colon, name = spec.partition(":")
-    if colon and prefix in PREFIXES:
-        return PREFIXES[prefix](name, nan_is_absent=nan_is_absent)
     path = Path(spec).expanduser()
-    if path.is_file():
-        if path.suffix not in SUFFIXES:
-            raise DataError(f"{path}: {unknown('kind of file', path.suffix, SUFFIXES)}")
-        return SUFFIXES[path.suffix](path, nan_is_absent=nan_is_absent)
-    if path.is_dir():
-        return _load_directory(path, nan_is_absent)
-    if colon and "/" not in prefix:
+    if colon and prefix in PREFIXES:
+        yield PREFIXES[prefix](name, reading)
+    elif path.is_file():
+        yield _load_file(path, reading)
+    elif store.is_store(path):
+        yield regroup(store.open_store(path), reading)
+    elif exorl.is_exorl(path):
+        yield exorl.load_directory(path, reading)
+    elif path.is_dir():
+        yield from _load_directory(path, reading)
+    elif colon and "/" not in prefix:
         raise DataError(unknown("prefix of a data set", prefix, PREFIXES))
-    raise DataError(
-        f"no data set at {spec!r}. Give a file ({', '.join(SUFFIXES)}) or a name such as "
-        f"{', '.join(f'builtin:{n}' for n in builtin.NAMES)}."
-    )
+    else:
+        raise DataError(
+            f"no data set at {spec!r}. Give a file ({', '.join(SUFFIXES)}) or a name such as "
+            f"{', '.join(f'builtin:{n}' for n in builtin.NAMES)}."
+        )
 
 
-def _load_directory(path: Path, nan_is_absent: bool) -> TrajectoryDataset:
-    files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+def _load_file(path: Path, reading: Reading) -> TrajectoryDataset:
+    if path.suffix not in SUFFIXES:
+        raise DataError(f"{path}: {unknown('kind of file', path.suffix, SUFFIXES)}")
+    return SUFFIXES[path.suffix](path, reading)
+
+
+def _load_directory(path: Path, reading: Reading) -> Iterator[TrajectoryDataset]:
+    """All files, in order; every file that is at fault is told, not just the first."""
+    files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES)
     if not files:
         raise DataError(f"{path} holds no data file; allowed are {', '.join(SUFFIXES)}.")
-    parts = {file: SUFFIXES[file.suffix](file, nan_is_absent=nan_is_absent) for file in files}
-    return directory.join(parts, source=path.name)
+    faults: list[str] = []
+    for file in files:
+        try:
+            part = _load_file(file, reading)
+        except DataError as error:
+            faults += error.faults
+        else:
+            if not faults:
+                yield part
+    if faults:
+        raise DataError(*faults)

@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from mtm.config import AS_IT_IS, Reading
 from mtm.datasets import d4rl
+from mtm.datasets.layout import regroup
 from mtm.errors import DataError, unknown
 from mtm.randomness import Purpose, generator
 from mtm.trajectories import Metadata, TrajectoryDataset
@@ -23,15 +25,15 @@ EPISODES, LENGTH = 400, 50
 WAVE_STEP = 0.1
 
 
-def load(name: str, *, nan_is_absent: bool = False) -> TrajectoryDataset:
-    """The built-in data set of a name; none has gaps, so `nan_is_absent` changes nothing.
+def load(name: str, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
+    """The built-in data set of a name.
 
     Raises:
         DataError: There is none of that name.
     """
     if name not in NAMES:
         raise DataError(unknown("built-in data set", name, NAMES))
-    return NAMES[name]()
+    return regroup(NAMES[name](), reading)
 
 
 def point_mass(episodes: int = EPISODES, length: int = LENGTH, seed: int = 0) -> TrajectoryDataset:

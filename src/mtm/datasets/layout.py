@@ -1,55 +1,111 @@
-"""The flat layout of D4RL and its kin: arrays over all steps, and flags that end episodes."""
+"""Flat arrays over all steps, as files hold them: which are modalities, where episodes end."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mtm.errors import DataError
-from mtm.trajectories import IntArray
+from mtm.config import Reading
+from mtm.errors import DataError, unknown
+from mtm.modalities import (
+    IntArray,
+    Modality,
+    Role,
+    in_autoregressive_order,
+    infer_modality,
+)
+from mtm.trajectories import Metadata, TrajectoryDataset
 
 END_FLAGS = ("terminals", "timeouts")
 """Arrays that are not zero at the last step of an episode."""
 
-MODALITY_NAMES = {"observations": "states"}
-"""What the layout calls otherwise than we do."""
+OFFSETS = "offsets"
+"""Where episodes begin, and the number of steps at the end: (E + 1,)."""
+
+EPISODE_COLUMNS = ("episode", "episode_index", "episode_id", "trajectory_id")
+"""Names that are taken for the column that tells episodes apart."""
+
+PRESENT = "_present"
+"""`NAME_present` holds booleans that say where modality NAME is present."""
+
+MODALITY_NAMES = {
+    "observations": "states",
+    "observation": "states",
+    "observation.state": "states",
+    "action": "actions",
+    "reward": "rewards",
+    "next.reward": "rewards",
+}
+"""What others call otherwise than we do."""
 
 
-def split_arrays(
-    source: str, arrays: Mapping[str, NDArray[Any]]
-) -> tuple[dict[str, NDArray[Any]], IntArray]:
-    """Sort a file's arrays into modalities and episode offsets, (E + 1,).
+def dataset_of(
+    source: str, arrays: Mapping[str, NDArray[Any]], reading: Reading, metadata: Metadata
+) -> TrajectoryDataset:
+    """A data set from a file's arrays.
 
-    Episodes are given by `offsets`, or end where `terminals` or `timeouts` is set.
+    Episodes are told apart by a column, given by `offsets`, or end where `terminals` or `timeouts`
+    is set.
 
     Raises:
-        DataError: Nothing says where episodes end, or the arrays differ in length.
+        DataError: Nothing says where episodes end, a column is not there, or a value is at fault.
     """
-    modalities = {
-        MODALITY_NAMES.get(key, key): values
-        for key, values in arrays.items()
-        if key not in (*END_FLAGS, "offsets")
-    }
-    if not modalities:
-        raise DataError(
-            f"{source}: no modality found; the file holds {', '.join(arrays) or 'nothing'}."
+    offsets = _offsets(source, arrays, reading)
+    values, present = _modalities(source, arrays, reading)
+    try:
+        return TrajectoryDataset.from_arrays(
+            values,
+            offsets,
+            modalities=declare(values, reading),
+            present=present,
+            metadata=metadata,
+            nan_is_absent=reading.nan_is_absent,
         )
-    lengths = {key: len(values) for key, values in arrays.items() if key != "offsets"}
-    if len(set(lengths.values())) > 1:
-        listed = ", ".join(f"{key} {n:,}" for key, n in lengths.items())
-        raise DataError(f"{source}: all arrays need one row per step, but have: {listed}.")
-    if "offsets" in arrays:
-        return modalities, arrays["offsets"]
-    flags = [np.asarray(arrays[key]).reshape(-1) != 0 for key in END_FLAGS if key in arrays]
-    if not flags:
-        raise DataError(
-            f"{source}: nothing says where episodes end. Add 'offsets' (E + 1 integers), or a flag "
-            f"per step named {' or '.join(END_FLAGS)}; the file holds {', '.join(arrays)}."
-        )
-    return modalities, offsets_from_flags(np.logical_or.reduce(flags))
+    except DataError as error:
+        raise error.at(source) from error
+
+
+def regroup(dataset: TrajectoryDataset, reading: Reading) -> TrajectoryDataset:
+    """A loaded data set with its modalities joined and named as the user said.
+
+    Raises:
+        DataError: A modality that is asked for is not there.
+    """
+    if not reading.columns and not reading.roles:
+        return dataset
+    arrays = dict(dataset.arrays) | {name + PRESENT: mask for name, mask in dataset.present.items()}
+    values, present = _modalities(dataset.metadata.source, arrays, replace(reading, episode=None))
+    lengths = dataset.lengths
+    return TrajectoryDataset.from_arrays(
+        values,
+        np.append(0, np.cumsum(lengths)),
+        modalities=declare(values, reading),
+        present=present,
+        metadata=dataset.metadata,
+    )
+
+
+def declare(arrays: Mapping[str, NDArray[Any]], reading: Reading) -> tuple[Modality, ...]:
+    """The modalities of arrays: guessed, with the roles that the user said.
+
+    Raises:
+        DataError: A role is given to a modality that is not there.
+    """
+    roles: dict[str, Any] = reading.role_of()
+    for name in roles:
+        if name not in arrays:
+            raise DataError(unknown("modality in reading.roles:", name, arrays))
+    found = []
+    for name, values in arrays.items():
+        guess = infer_modality(name, values)
+        role: Role = roles.get(name, guess.role)
+        found.append(replace(guess, role=role))
+    return in_autoregressive_order(found)
 
 
 def offsets_from_flags(ends: NDArray[np.bool_]) -> IntArray:
@@ -58,3 +114,98 @@ def offsets_from_flags(ends: NDArray[np.bool_]) -> IntArray:
     if len(ends) and (len(bounds) == 0 or bounds[-1] != len(ends)):
         bounds = np.append(bounds, len(ends))
     return np.concatenate([np.zeros(1, np.int64), bounds])
+
+
+def offsets_from_labels(source: str, name: str, labels: NDArray[Any]) -> IntArray:
+    """Episode offsets from a label per step, which changes where an episode ends.
+
+    Raises:
+        DataError: An episode is in two places.
+    """
+    changes = np.flatnonzero(labels[1:] != labels[:-1]) + 1
+    bounds: IntArray = np.concatenate([[0], changes, [len(labels)]]).astype(np.int64)
+    firsts = bounds[:-1]
+    _, where = np.unique(labels[firsts], return_index=True)
+    again = np.setdiff1d(np.arange(len(firsts)), where)
+    if len(again):
+        label = labels[firsts[again[0]]]
+        first = firsts[np.flatnonzero(labels[firsts] == label)[0]]
+        raise DataError(
+            f"{source}: episode {label} of column {name!r} is in two places (rows {first} and "
+            f"{firsts[again[0]]}); sort the rows by episode and time."
+        )
+    return bounds
+
+
+def episode_column(source: str, names: Iterable[str], reading: Reading) -> str | None:
+    """The column that tells episodes apart, if there is one.
+
+    Raises:
+        DataError: The one that the user named is not there.
+    """
+    names = list(names)
+    if reading.episode is not None and reading.episode not in names:
+        raise DataError(f"{source}: {unknown('column', reading.episode, names)}")
+    return reading.episode or next((name for name in EPISODE_COLUMNS if name in names), None)
+
+
+def _offsets(source: str, arrays: Mapping[str, NDArray[Any]], reading: Reading) -> NDArray[Any]:
+    lengths = {key: len(values) for key, values in arrays.items() if key != OFFSETS}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{key} {n:,}" for key, n in lengths.items())
+        raise DataError(f"{source}: all arrays need one row per step, but have: {listed}.")
+    labels = episode_column(source, arrays, reading)
+    if labels is not None:
+        return offsets_from_labels(source, labels, arrays[labels])
+    if OFFSETS in arrays:
+        return arrays[OFFSETS]
+    flags = [np.asarray(arrays[key]).reshape(-1) != 0 for key in END_FLAGS if key in arrays]
+    if not flags:
+        raise DataError(
+            f"{source}: nothing says where episodes end. Add {OFFSETS!r} (E + 1 integers), a flag "
+            f"per step named {' or '.join(END_FLAGS)}, or name the column that tells episodes "
+            f"apart (reading.episode); the file holds {', '.join(arrays)}."
+        )
+    ends = np.logical_or.reduce(flags)
+    if not ends.any():
+        silent = " and ".join(key for key in END_FLAGS if key in arrays)
+        warnings.warn(
+            f"{source}: {silent} never fire in {len(ends):,} steps; they are taken as one episode.",
+            stacklevel=2,
+        )
+    return offsets_from_flags(ends)
+
+
+def _modalities(
+    source: str, arrays: Mapping[str, NDArray[Any]], reading: Reading
+) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """Values and marks of presence by modality, joined from columns if the user says so."""
+    no_modality = (*END_FLAGS, OFFSETS, episode_column(source, arrays, reading))
+    columns = {key: values for key, values in arrays.items() if key not in no_modality}
+    masks = {
+        key.removesuffix(PRESENT): columns.pop(key)
+        for key in list(columns)
+        if key.endswith(PRESENT) and key.removesuffix(PRESENT) in columns
+    }
+    if not columns:
+        raise DataError(
+            f"{source}: no modality found; the file holds {', '.join(arrays) or 'nothing'}."
+        )
+    wanted = reading.columns_of() or {MODALITY_NAMES.get(key, key): (key,) for key in columns}
+    values, present = {}, {}
+    for name, parts in wanted.items():
+        for part in parts:
+            if part not in columns:
+                raise DataError(f"{source}: {unknown('column', part, columns)}")
+        chosen = [columns[part] for part in parts]
+        values[name] = (
+            chosen[0]
+            if len(chosen) == 1
+            else np.concatenate(
+                [np.asarray(part).reshape(len(part), -1) for part in chosen], axis=1
+            )
+        )
+        marks = [masks[part] for part in parts if part in masks]
+        if marks:
+            present[name] = np.logical_and.reduce(marks)
+    return values, present

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
 
-from mtm.datasets.layout import split_arrays
+from mtm.config import AS_IT_IS, Reading
+from mtm.datasets.layout import dataset_of
 from mtm.errors import DataError
 from mtm.trajectories import Metadata, TrajectoryDataset
 
-PRESENT = "_present"
-"""`NAME_present` holds booleans that say where modality NAME is present."""
+DAMAGE = (
+    *(OSError, ValueError, EOFError, LookupError, TypeError, RuntimeError, MemoryError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+"""What NumPy raises when it meets a damaged file."""
 
 
-def load_file(path: Path, *, nan_is_absent: bool = False) -> TrajectoryDataset:
+def load_file(path: Path, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
     """Read an `.npz` of flat arrays; object arrays are refused, never unpickled.
 
     Raises:
@@ -24,21 +29,11 @@ def load_file(path: Path, *, nan_is_absent: bool = False) -> TrajectoryDataset:
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except DAMAGE as error:
         raise DataError(
             f"{path} cannot be read: {error}. Only plain numeric arrays are allowed in it."
         ) from error
-    present = {
-        key.removesuffix(PRESENT): arrays.pop(key) for key in list(arrays) if key.endswith(PRESENT)
-    }
-    modalities, offsets = split_arrays(str(path), arrays)
-    try:
-        return TrajectoryDataset.from_arrays(
-            modalities,
-            offsets,
-            present=present,
-            metadata=Metadata(source=path.name),
-            nan_is_absent=nan_is_absent,
-        )
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from error
+    single = [key for key, values in arrays.items() if np.ndim(values) == 0]
+    if single:
+        raise DataError(f"{path}: {single[0]!r} is a single number; a row per step is needed.")
+    return dataset_of(str(path), arrays, reading, Metadata(source=path.name))

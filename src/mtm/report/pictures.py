@@ -11,11 +11,13 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from mtm import masks
+from mtm.asking import ask
 from mtm.masks import Question
-from mtm.queries import ask, forward_dynamics
+from mtm.modalities import Modality
+from mtm.queries import forward_dynamics
 from mtm.run import Run
 from mtm.segments import Segments
-from mtm.trajectories import Modality, TrajectoryDataset
+from mtm.trajectories import TrajectoryDataset
 
 INK, TRUTH, PREDICTION, BASELINE = "#333333", "#7f7f7f", "#d9480f", "#1c7ed6"
 HORIZON = 30

@@ -1,0 +1,63 @@
+"""`mtm data validate`: everything that is wrong with a data set, and what looks odd."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from mtm import datasets
+from mtm.config import Reading
+from mtm.datasets.oddities import oddities
+from mtm.errors import DataError
+from mtm.trajectories import TrajectoryDataset
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Report every fault of a data set with its place, and what looks odd.
+
+    The exit code is 2 if there is a fault.
+    """
+
+    spec: tyro.conf.Positional[str]
+    """A file, a directory, or PREFIX:NAME."""
+    reading: Reading = field(default_factory=Reading)
+
+
+def main(words: Sequence[str]) -> None:
+    """Load, look and list."""
+    arguments = tyro.cli(Arguments, args=list(words), prog="mtm data validate")
+    faults: list[str] = []
+    odd: list[str] = []
+    dataset: TrajectoryDataset | None = None
+    with warnings.catch_warnings(record=True) as noticed:
+        warnings.simplefilter("always")
+        try:
+            dataset = datasets.load(arguments.spec, arguments.reading)
+            odd += oddities(dataset)
+        except DataError as error:
+            faults += error.faults
+    odd = [str(notice.message) for notice in noticed] + odd
+    if faults or odd:
+        _print(faults, odd)
+    if faults:
+        raise DataError(f"{arguments.spec} has {len(faults):,} fault(s) and cannot be used.")
+    assert dataset is not None
+    print(
+        f"{arguments.spec}: {dataset.num_episodes:,} episodes, {dataset.num_steps:,} steps, no "
+        f"fault, {len(odd)} thing(s) to look at"
+    )
+
+
+def _print(faults: Sequence[str], odd: Sequence[str]) -> None:
+    table = Table("", "what and where", show_lines=True)
+    for text in faults:
+        table.add_row("fault", text)
+    for text in odd:
+        table.add_row("odd", text)
+    Console(highlight=False).print(table)

@@ -1,0 +1,91 @@
+"""What is no fault of a data set but deserves a look before training on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mtm import environments
+from mtm.errors import MTMError
+from mtm.modalities import Modality
+from mtm.trajectories import TrajectoryDataset
+
+TOLERANCE = 1e-4
+"""How far beyond its bounds an action may be: rounding to float32 is no oddity."""
+
+
+def oddities(dataset: TrajectoryDataset) -> Iterator[str]:
+    """A line for each thing that looks odd, with its place and a cure."""
+    yield from _lengths(dataset)
+    for m in dataset.modalities:
+        if m.kind == "continuous":
+            yield from _constant_features(dataset, m)
+    yield from _environment(dataset)
+
+
+def _lengths(dataset: TrajectoryDataset) -> Iterator[str]:
+    lengths, horizon = dataset.lengths, dataset.metadata.horizon
+    short = np.flatnonzero(lengths == 1)
+    if len(short):
+        yield (
+            f"{len(short):,} episode(s) have one step, the first is episode {short[0]}: a single "
+            "step shows no dynamics."
+        )
+    if horizon is not None and lengths.max() > horizon:
+        episode = int(lengths.argmax())
+        yield (
+            f"episode {episode} has {lengths[episode]:,} steps, the environment stops at "
+            f"{horizon:,}: perhaps the ends of episodes are not marked."
+        )
+
+
+def _constant_features(dataset: TrajectoryDataset, m: Modality) -> Iterator[str]:
+    low, high = np.full(m.shape, np.inf), np.full(m.shape, -np.inf)
+    for chunk in dataset.chunks(m.name):
+        low, high = np.minimum(low, chunk.min(axis=0)), np.maximum(high, chunk.max(axis=0))
+    constant = np.flatnonzero((low == high).reshape(-1))
+    if len(constant):
+        listed = ", ".join(map(str, constant[:8])) + (", ..." if len(constant) > 8 else "")
+        yield f"modality {m.name!r}: feature(s) {listed} never change."
+
+
+def _environment(dataset: TrajectoryDataset) -> Iterator[str]:
+    """Whether states and actions fit the environment that the data name."""
+    env_id = dataset.metadata.env_id
+    actions = [m for m in dataset.modalities if m.role == "action"]
+    if env_id is None or len(actions) != 1 or actions[0].kind != "continuous":
+        return
+    try:
+        env = environments.make(env_id)
+    except MTMError as error:
+        yield f"the environment {env_id} could not be made, so bounds were not compared: {error}"
+        return
+    space = env.action_space
+    low, high = getattr(space, "low", None), getattr(space, "high", None)
+    env.close()
+    if low is None or high is None or low.shape != actions[0].shape:
+        yield (
+            f"modality {actions[0].name!r} has shape {actions[0].shape}, the actions of {env_id} "
+            f"have {space.shape}: data and environment do not belong together."
+        )
+        return
+    yield from _out_of_bounds(dataset, actions[0], env_id, low - TOLERANCE, high + TOLERANCE)
+
+
+def _out_of_bounds(
+    dataset: TrajectoryDataset, m: Modality, env_id: str, low: np.ndarray, high: np.ndarray
+) -> Iterator[str]:
+    values, known = dataset.arrays[m.name], dataset.known(m.name)
+    for episode in range(dataset.num_episodes):
+        steps = slice(int(dataset.starts[episode]), int(dataset.ends[episode]))
+        part = values[steps]
+        outside = ((part < low) | (part > high)).reshape(len(part), -1).any(axis=1) & known[steps]
+        if outside.any():
+            step = int(outside.argmax())
+            yield (
+                f"modality {m.name!r}, episode {episode}, step {step}: {part[step]} is outside the "
+                f"bounds of {env_id}, as are {int(outside.sum()):,} step(s) of this episode. Scale "
+                "or clip the actions; environments clip them silently."
+            )
+            return

@@ -1,0 +1,187 @@
+"""Data of the user's own: columns, roles, gaps, Parquet, and what validation tells of them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtm import datasets
+from mtm.cli import main
+from mtm.config import Reading, TrainConfig
+from mtm.errors import ConfigError, DataError
+from mtm.evaluate import held_out_episodes
+from mtm.training import train
+
+ROWS = {
+    "trial": [3, 3, 3, 7, 7],
+    "x": [0.0, 0.1, 0.2, 0.3, 0.4],
+    "y": [1.0, 1.1, 1.2, 1.3, 1.4],
+    "pose": [[0.0, 1.0], [0.5, 1.5], None, [1.0, 2.0], [1.5, 2.5]],
+    "torque": [0.5, None, 0.7, 0.8, 0.9],
+    "note": ["a", "b", "c", "d", "e"],
+}
+OWN = Reading(
+    columns=("states=x,y", "pose=pose", "torque=torque"), roles=("torque=action",), episode="trial"
+)
+
+
+def write_parquet(path: Path, rows: dict) -> str:
+    pq.write_table(pa.table(rows), path)
+    return str(path)
+
+
+def test_parquet_with_own_columns_roles_and_gaps(tmp_path: Path) -> None:
+    data = datasets.load(write_parquet(tmp_path / "log.parquet", ROWS), OWN)
+    assert data.names == ("states", "pose", "torque")
+    assert [m.role for m in data.modalities] == ["state", "state", "action"]
+    assert data.lengths.tolist() == [3, 2]
+    assert data.arrays["states"].tolist() == pytest.approx(np.stack([ROWS["x"], ROWS["y"]], 1))
+    assert data.known("pose").tolist() == [True, True, False, True, True]
+    assert data.known("torque").tolist() == [True, False, True, True, True]
+    assert data.arrays["pose"][3].tolist() == [1.0, 2.0]
+
+
+def test_parquet_as_lerobot_writes_it(tmp_path: Path) -> None:
+    rows = {
+        "observation.state": [[0.0, 1.0]] * 4,
+        "action": [[0.5]] * 4,
+        "next.reward": [0.0, 1.0, 0.0, 1.0],
+        "episode_index": [0, 0, 1, 1],
+        "frame_index": [0, 1, 0, 1],
+        "timestamp": [0.0, 0.1, 0.0, 0.1],
+    }
+    folder = tmp_path / "data" / "chunk-000"
+    folder.mkdir(parents=True)
+    write_parquet(folder / "file-000.parquet", rows)
+    data = datasets.load(str(tmp_path))
+    assert data.names == ("states", "actions", "rewards")
+    assert data.lengths.tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "reading", "message"),
+    [
+        ({}, Reading(episode="trial"), "column 'note' holds string"),
+        ({}, Reading(columns=("states=z",), episode="trial"), "unknown column 'z'"),
+        ({}, Reading(columns=("states=x",), episode="run"), "unknown column 'run'"),
+        ({}, Reading(columns=("states=x",)), "nothing says where episodes end"),
+        ({"trial": [3, 7, 3, 7, 7]}, OWN, r"episode 3 .* two places \(rows 0 and 2\)"),
+        ({"pose": [[0.0], [0.5], [1, 2], [1.0], [2.0]]}, OWN, "1 numbers in row 0 and 2 in others"),
+        (
+            {},
+            Reading(columns=("states=x",), roles=("torque=action",), episode="trial"),
+            "unknown modality in reading.roles: 'torque'",
+        ),
+    ],
+)
+def test_bad_parquet(tmp_path: Path, change: dict, reading: Reading, message: str) -> None:
+    path = write_parquet(tmp_path / "log.parquet", ROWS | change)
+    with pytest.raises(DataError, match=message):
+        datasets.load(path, reading)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_a_mutated_parquet_file_loads_or_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("parquet") / "log.parquet"
+    write_parquet(path, ROWS)
+    content = bytearray(path.read_bytes())
+    if data.draw(st.booleans()):
+        content = content[: data.draw(st.integers(0, len(content)))]
+    for _ in range(data.draw(st.integers(0, 3))):
+        if content:
+            content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    with suppress(DataError):
+        datasets.load(str(path), OWN)
+
+
+def test_columns_and_an_episode_column_in_npz_and_hdf5(tmp_path: Path) -> None:
+    arrays = {
+        "q": np.ones((4, 2)),
+        "dq": np.zeros((4, 2)),
+        "u": np.arange(4.0),
+        "run": [1, 1, 2, 2],
+    }
+    np.savez(tmp_path / "log.npz", **arrays)
+    with h5py.File(tmp_path / "log.h5", "w") as file:
+        for name, values in arrays.items():
+            file[name] = values
+        file["deep/other"] = np.full(4, 5.0)
+    reading = Reading(columns=("states=q,dq", "actions=u"), episode="run")
+    for file in ("log.npz", "log.h5"):
+        data = datasets.load(str(tmp_path / file), reading)
+        assert data.names == ("states", "actions")
+        assert data.arrays["states"].shape == (4, 4)
+        assert data.lengths.tolist() == [2, 2]
+    deep = Reading(columns=("states=deep/other",), episode="run")
+    assert datasets.load(str(tmp_path / "log.h5"), deep).arrays["states"].tolist() == [5.0] * 4
+
+
+def test_named_data_sets_can_be_regrouped() -> None:
+    data = datasets.load("builtin:point-mass", Reading(columns=("states=states,actions",)))
+    assert data.names == ("states",)
+    assert data.modality("states").shape == (6,)
+    assert data.num_episodes == 400
+
+
+def test_malformed_readings_are_told_with_the_other_settings() -> None:
+    with pytest.raises(ConfigError, match=r"2 fault\(s\)[^$]*'x' is not of the form[^$]*'agent'"):
+        TrainConfig(reading=Reading(columns=("x",), roles=("y=agent",)))
+
+
+def test_a_run_remembers_how_its_data_are_read(tmp_path: Path, tiny: TrainConfig) -> None:
+    rows = {"trial": np.repeat(np.arange(8), 6), "x": np.arange(48.0), "u": np.arange(48.0) % 5}
+    path = write_parquet(tmp_path / "log.parquet", rows)
+    reading = Reading(columns=("states=x", "push=u"), roles=("push=action",), episode="trial")
+    config = replace(tiny, steps=2, reading=reading)
+    run = train(path, config, tmp_path / "run", silent=True)
+    assert run.description.train.reading == reading
+    assert held_out_episodes(run).names == ("states", "push")
+
+
+def test_validation_tells_every_fault_and_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    states, actions = np.zeros((9, 2)), np.zeros((9, 1))
+    states[1, 1] = states[2, 0] = states[7, 0] = np.nan
+    actions[4] = np.inf
+    ends = np.array([0, 0, 1] * 3)
+    (tmp_path / "logs").mkdir()
+    np.savez(tmp_path / "logs" / "a.npz", states=states, actions=actions, terminals=ends)
+    np.savez(tmp_path / "logs" / "b.npz", states=states[:, :1], terminals=ends[:4])
+    assert main(["data", "validate", str(tmp_path / "logs")]) == 2
+    shown = capsys.readouterr()
+    told = " ".join(shown.out.replace("│", " ").split())
+    assert "modality 'states', episode 0, step 1: feature 1 is nan" in told
+    assert "modality 'states', episode 2, step 1: feature 0 is nan" in told
+    assert "modality 'actions', episode 1, step 1: feature 0 is inf" in told
+    assert "all arrays need one row per step, but have: states 9, terminals 4" in told
+    assert "4 fault(s)" in shown.err
+
+
+def test_validation_tells_what_is_odd(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    states = rng.normal(size=(6, 11))
+    states[:, 3] = 2.0
+    with h5py.File(tmp_path / "odd.hdf5", "w") as file:
+        file["observations"], file["actions"] = states, np.full((6, 3), 1.5)
+        file["terminals"] = np.zeros(6)
+        file.attrs["env_id"], file.attrs["max_episode_steps"] = "Hopper-v5", 5
+    assert main(["data", "validate", str(tmp_path / "odd.hdf5")]) == 0
+    told = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "terminals never fire in 6 steps" in told
+    assert "episode 0 has 6 steps, the environment stops at 5" in told
+    assert "modality 'states': feature(s) 3 never change" in told
+    assert "episode 0, step 0: [1.5 1.5 1.5] is outside the bounds of Hopper-v5" in told

@@ -1,0 +1,155 @@
+"""Stores: what goes in comes out, they open without reading, and damage is noticed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtm import datasets
+from mtm.cli import main
+from mtm.datasets.store import open_store, write_store
+from mtm.errors import DataError
+from mtm.segments import Segments
+from mtm.trajectories import Metadata, TrajectoryDataset
+
+
+@pytest.fixture
+def with_gaps() -> TrajectoryDataset:
+    rng = np.random.default_rng(0)
+    return TrajectoryDataset.from_arrays(
+        {
+            "states": rng.normal(size=(20, 3)),
+            "actions": rng.normal(size=(20, 2)),
+            "phase": rng.integers(4, size=20),
+        },
+        [0, 4, 11, 20],
+        present={"actions": np.arange(20) % 3 > 0},
+        metadata=Metadata(source="log", env_id="Hopper-v5", horizon=9, notes={"by": "hand"}),
+    )
+
+
+@pytest.fixture
+def store(with_gaps: TrajectoryDataset, tmp_path: Path) -> Path:
+    write_store([with_gaps], tmp_path / "store", "log")
+    return tmp_path / "store"
+
+
+def test_what_goes_in_comes_out(with_gaps: TrajectoryDataset, store: Path) -> None:
+    opened = datasets.load(str(store))
+    assert opened.fingerprint == with_gaps.fingerprint
+    assert opened.modalities == with_gaps.modalities
+    assert opened.metadata == with_gaps.metadata
+    numbers = np.arange(5)
+    ours, theirs = Segments(opened, 3).gather(numbers), Segments(with_gaps, 3).gather(numbers)
+    assert np.array_equal(ours.present, theirs.present)
+    for name, values in theirs.values.items():
+        assert np.array_equal(ours.values[name], values)
+
+
+def test_parts_are_joined_as_a_directory_is(tmp_path: Path) -> None:
+    """Also where a modality is there in some of the files only."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    ends = np.array([0, 0, 1, 0, 0, 1], np.float32)
+    states = np.arange(12, dtype=np.float32).reshape(6, 2)
+    np.savez(folder / "a.npz", states=states, terminals=ends)
+    np.savez(folder / "b.npz", states=-states, actions=states[:, :1], terminals=ends)
+    np.savez(folder / "c.npz", actions=states[:, :1], terminals=ends)
+    joined = datasets.load(str(folder))
+    write_store(datasets.load_parts(str(folder)), tmp_path / "store", "logs")
+    opened = open_store(tmp_path / "store")
+    for name in ("states", "actions"):
+        known = joined.known(name)
+        assert np.array_equal(opened.known(name), known)
+        assert np.array_equal(opened.arrays[name][known], joined.arrays[name][known])
+    assert np.array_equal(opened.ends, joined.ends)
+
+
+def test_a_view_is_stored_without_the_rest(with_gaps: TrajectoryDataset, tmp_path: Path) -> None:
+    write_store([with_gaps.subset([2, 0])], tmp_path / "store", "part")
+    opened = open_store(tmp_path / "store")
+    assert opened.lengths.tolist() == [9, 4]
+    assert np.array_equal(opened.episode(1)["states"], with_gaps.episode(0)["states"])
+
+
+def test_nothing_is_left_of_a_store_that_failed(
+    with_gaps: TrajectoryDataset, tmp_path: Path
+) -> None:
+    other = TrajectoryDataset.from_arrays({"states": np.zeros((3, 7))}, [0, 3])
+    with pytest.raises(DataError, match=r"memory: modality 'states' is .*\(7,\), but"):
+        write_store([with_gaps, other], tmp_path / "store", "log")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_is_taken_is_left_alone(store: Path, with_gaps: TrajectoryDataset) -> None:
+    with pytest.raises(DataError, match="exists already"):
+        write_store([with_gaps], store, "log")
+    assert open_store(store).num_steps == 20
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda p: (p / "states.bin").write_bytes(b"123"), r"states.bin has 3 bytes; .*20 x 3"),
+        (lambda p: (p / "actions_present.bin").unlink(), "actions_present.bin is missing"),
+        (lambda p: (p / "manifest.json").write_text("{"), "manifest.json cannot be read as JSON"),
+        (lambda p: _change(p, "version", 99), "has version 99"),
+        (lambda p: _change(p, "format", "other"), "is no manifest of a store"),
+        (lambda p: _change(p, "steps", "many"), "manifest.json is damaged: ValueError"),
+        (lambda p: _change(p, "modalities", [{"name": "states"}]), "is damaged: KeyError"),
+        (lambda p: _change(p, "episodes", 2), "offsets.bin has 32 bytes"),
+        (
+            lambda p: (p / "offsets.bin").write_bytes(np.array([0, 9, 5, 20], "<i8").tobytes()),
+            "offsets.bin does not cut 20 steps into 3 episodes",
+        ),
+    ],
+)
+def test_a_damaged_store_is_refused(store: Path, damage, message: str) -> None:
+    damage(store)
+    with pytest.raises(DataError, match=message):
+        datasets.load(str(store))
+
+
+def _change(store: Path, key: str, value: object) -> None:
+    manifest = json.loads((store / "manifest.json").read_text())
+    (store / "manifest.json").write_text(json.dumps(manifest | {key: value}))
+
+
+@pytest.fixture(scope="module")
+def small_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mutated") / "store"
+    dataset = TrajectoryDataset.from_arrays({"states": np.ones((6, 2))}, [0, 2, 6])
+    write_store([dataset], folder, "log")
+    (folder / "manifest.json").rename(folder / "sound.json")
+    return folder
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_mutated_manifest_opens_or_is_refused(small_store: Path, data: st.DataObject) -> None:
+    folder = small_store
+    manifest = json.loads((folder / "sound.json").read_text())
+    key = data.draw(st.sampled_from(sorted(manifest)))
+    scalars = st.none() | st.booleans() | st.integers(-3, 10**12) | st.text(max_size=3)
+    manifest[key] = data.draw(scalars | st.lists(scalars, max_size=2))
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    try:
+        opened = datasets.load(str(folder))
+    except DataError:
+        return
+    assert opened.num_steps == 6
+
+
+def test_convert_and_info_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "convert", "builtin:sinusoids", str(tmp_path / "waves")]) == 0
+    assert "400 episodes, 20,000 steps" in capsys.readouterr().out
+    assert main(["data", "info", str(tmp_path / "waves")]) == 0
+    out = capsys.readouterr().out
+    assert datasets.load("builtin:sinusoids").fingerprint in out
