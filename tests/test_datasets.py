@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mtm import datasets
 from mtm.datasets import builtin
@@ -109,6 +113,25 @@ def test_a_truncated_file(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(data[: len(data) // 2])
     with pytest.raises(DataError, match=f"{name} cannot be read"):
         datasets.load(str(tmp_path / name))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_mutated_npz_file_loads_or_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("npz") / "log.npz"
+    np.savez(path, **SHARED_LAYOUT)
+    content = bytearray(path.read_bytes())
+    if data.draw(st.booleans()):
+        content = content[: data.draw(st.integers(0, len(content)))]
+    for _ in range(data.draw(st.integers(0, 4))):
+        if content:
+            content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    with suppress(DataError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # flags that never fire are told, and are no crash
+        datasets.load(str(path))
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ class ModelConfig:
     """Transformer layers over all tokens."""
     heads: int = 4
     """Attention heads; they divide the width."""
-    dropout: float = 0.1
+    dropout: float = 0.0
     """Share of activations dropped in training."""
     residual: bool = True
     """Predict states as changes from the line between the visible ones of the same modality."""
@@ -307,7 +307,7 @@ PRESETS: dict[str, TrainConfig] = {
         validate_every=30,
         checkpoint_every=30,
         log_every=10,
-        model=ModelConfig(width=32, encoder_layers=1, heads=2, dropout=0.0),
+        model=ModelConfig(width=32, encoder_layers=1, heads=2),
         optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=10),
     ),
     "cpu": TrainConfig(),
@@ -317,7 +317,7 @@ PRESETS: dict[str, TrainConfig] = {
         validate_every=5000,
         checkpoint_every=5000,
         log_every=100,
-        model=ModelConfig(width=512, residual=False),
+        model=ModelConfig(width=512, dropout=0.1, residual=False),
         optimizer=OptimizerConfig(learning_rate=1e-4, warmup_steps=40_000, weight_decay=0.01),
     ),
 }

@@ -194,7 +194,7 @@ class Loop:
             stack.enter_context(progress)
             for step in range(self.state.step + 1, last + 1):
                 self._step(step)
-                progress.advance(step)
+                progress.at(step)
                 stopping = stop_requested(step)
                 is_last = step == last
                 is_validation_step = is_last or step % config.validate_every == 0

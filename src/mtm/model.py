@@ -294,7 +294,8 @@ class Layer(nn.Module):
 
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, block: Block, attend: Tensor | None) -> Tensor:
         """Attention within a block; the result for its packed tokens, (packed, D)."""
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attend)
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attend, dropout_p=dropout)
         mixed = mixed.transpose(1, 2).reshape(block.count * block.width, -1)
         return mixed if block.slots is None else take(mixed, block.slots)
 

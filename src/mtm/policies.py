@@ -71,26 +71,24 @@ def behavior_cloning(run: Run, *, history: int | None = None) -> MaskedPolicy:
         run: A trained run.
         history: Past steps to show; None: as many as the model sees.
     """
-    way = Way(history=_history(run, history, future=0), own_actions=True)
+    longest = run.model.config.segment_length - 1
+    way = Way(history=longest if history is None else history, own_actions=True)
     return MaskedPolicy(run, [way])
 
 
-def return_conditioned(
-    run: Run, target: TargetSpec = "auto", *, history: int | None = None
-) -> MaskedPolicy:
-    """Act as goes with a return and the past states.
+def return_conditioned(run: Run, target: TargetSpec = "auto", *, history: int = 0) -> MaskedPolicy:
+    """Act as goes with a return.
 
     Args:
         run: A trained run.
         target: `auto`, or see `mtm.targets.resolve_target`.
-        history: Past steps to show; None: as many as the model sees.
+        history: Past states and returns to show.
     """
-    asked = resolve_target(run, target)
-    return MaskedPolicy(run, [Way(target=asked, history=_history(run, history, future=0))])
+    return MaskedPolicy(run, [Way(target=resolve_target(run, target), history=history)])
 
 
 def two_stage(
-    run: Run, target: TargetSpec = "auto", *, future: int = 1, history: int | None = None
+    run: Run, target: TargetSpec = "auto", *, future: int = 1, history: int = 0
 ) -> MaskedPolicy:
     """First predict the states that go with a return, then the action that leads to them.
 
@@ -98,32 +96,23 @@ def two_stage(
         run: A trained run.
         target: As for `return_conditioned`.
         future: How many states to predict.
-        history: Past steps to show; None: as many as the model sees besides the future.
+        history: Past states to show.
     """
     asked = resolve_target(run, target)
-    way = Way(target=asked, future=future, history=_history(run, history, future))
-    return MaskedPolicy(run, [way])
+    return MaskedPolicy(run, [Way(target=asked, future=future, history=history)])
 
 
-def tracking(
-    run: Run, reference: ArrayLike, *, future: int = 1, history: int | None = None
-) -> MaskedPolicy:
+def tracking(run: Run, reference: ArrayLike, *, future: int = 1, history: int = 0) -> MaskedPolicy:
     """Follow a trajectory of states by inverse dynamics.
 
     Args:
         run: A trained run.
         reference: The states to follow, (S, *shape), from the first one on; the last is held.
         future: How many states ahead to look.
-        history: Past steps to show; None: as many as the model sees besides the future.
+        history: Past states to show.
     """
     states = np.asarray(reference, np.float32)
-    way = Way(future=future, reference=states, history=_history(run, history, future))
-    return MaskedPolicy(run, [way])
-
-
-def _history(run: Run, history: int | None, future: int) -> int:
-    longest = run.model.config.segment_length - 1 - future
-    return max(longest, 0) if history is None else history
+    return MaskedPolicy(run, [Way(future=future, reference=states, history=history)])
 
 
 class MaskedPolicy:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -17,30 +18,42 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 SECONDS_BETWEEN_LINES = 15.0
+SECONDS_BETWEEN_UPDATES = 0.1
 
 
-class TrainingProgress:
-    """Shows step, losses, segments per second and time left. A silent one shows nothing."""
+class StepProgress:
+    """Shows how many steps are done, a status and the time left.
 
-    def __init__(self, total: int, start: int, *, silent: bool = False) -> None:
-        self.console = Console(quiet=silent, highlight=False)
-        self._total, self._start = total, start
-        self._began = self._last_line = time.monotonic()
+    Args:
+        title: What is being done.
+        total: Steps in all.
+        start: Steps done in an earlier sitting.
+        console: Where to show it.
+    """
+
+    def __init__(self, title: str, total: int, start: int, console: Console) -> None:
+        self.console = console
+        self._title, self._total, self._start, self._status = title, total, start, ""
+        self._began = self._last_update = self._last_line = time.monotonic()
         self._bar = Progress(
-            TextColumn("training"),
+            TextColumn(title),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TextColumn("{task.fields[status]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            console=self.console,
-            disable=silent or not self.console.is_terminal,
+            console=console,
+            speed_estimate_period=120,
+            disable=console.quiet or not console.is_terminal,
         )
         self._task = self._bar.add_task("", total=total, completed=start, status="")
 
-    def __enter__(self) -> TrainingProgress:
+    def __enter__(self) -> Self:
         self._bar.start()
         return self
 
@@ -52,9 +65,35 @@ class TrainingProgress:
     ) -> None:
         self._bar.stop()
 
-    def advance(self, step: int) -> None:
-        """One more step is done."""
-        self._bar.update(self._task, completed=step)
+    def at(self, step: int, status: str | None = None) -> None:
+        """So many steps are done; the last status stays if there is no new one."""
+        self._status = self._status if status is None else status
+        now = time.monotonic()
+        if now - self._last_update < SECONDS_BETWEEN_UPDATES and step < self._total:
+            return
+        self._last_update = now
+        self._bar.update(self._task, completed=min(step, self._total), status=self._status)
+        if not self.console.is_terminal and now - self._last_line > SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            left = max(self._total - step, 0) / max(self.rate(step), 1e-9)
+            self.say(
+                f"{self._title}: step {step:,}/{self._total:,}  {self._status}  {left:,.0f} s left"
+            )
+
+    def rate(self, step: int) -> float:
+        """Steps per second of this sitting."""
+        return (step - self._start) / max(time.monotonic() - self._began, 1e-9)
+
+    def say(self, text: str) -> None:
+        """A line above the bar."""
+        self.console.print(text, soft_wrap=True)
+
+
+class TrainingProgress(StepProgress):
+    """Shows losses and segments per second as well. A silent one shows nothing."""
+
+    def __init__(self, total: int, start: int, *, silent: bool = False) -> None:
+        super().__init__("training", total, start, Console(quiet=silent, highlight=False))
 
     def show(self, step: int, metrics: Mapping[str, float]) -> None:
         """New training metrics."""
@@ -63,23 +102,13 @@ class TrainingProgress:
             for name, value in metrics.items()
             if name.startswith("loss")
         )
-        status = f"{parts}  {metrics['segments_per_second']:,.0f} segments/s"
-        self._bar.update(self._task, completed=step, status=status)
-        now = time.monotonic()
-        if not self.console.is_terminal and now - self._last_line > SECONDS_BETWEEN_LINES:
-            self._last_line = now
-            left = (now - self._began) / max(step - self._start, 1) * (self._total - step)
-            self.say(f"step {step:,}/{self._total:,}  {status}  {left:.0f} s left")
+        self.at(step, f"{parts}  {metrics['segments_per_second']:,.0f} segments/s")
 
     def show_validation(self, step: int, metrics: Mapping[str, float]) -> None:
         """New held-out metrics."""
         named = [n for n in ("fd", "id", "bc", "rcbc") if n in metrics]
         parts = "  ".join(f"{name} {metrics[name]:.4f}" for name in named)
         self.say(f"step {step:,}  held out: loss {metrics['loss']:.4f}  {parts}")
-
-    def say(self, text: str) -> None:
-        """A line above the bar."""
-        self.console.print(text, soft_wrap=True)
 
 
 @contextmanager

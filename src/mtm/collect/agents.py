@@ -26,10 +26,10 @@ from torch import Tensor
 
 from mtm.checkpoint import write_atomically
 from mtm.collect.actor import Actor
-from mtm.collect.progress import StepProgress
 from mtm.collect.recorder import Recording, Sizes, recording_wrapper
 from mtm.environments import make
 from mtm.errors import RunError, require
+from mtm.progress import StepProgress
 
 if TYPE_CHECKING:
     from stable_baselines3 import SAC

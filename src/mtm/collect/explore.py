@@ -26,10 +26,10 @@ from mtm.collect.episodes import (
 )
 from mtm.collect.explorer import REWARDS, WIDTH, Explorer, RewardName
 from mtm.collect.folder import Folder
-from mtm.collect.progress import StepProgress
 from mtm.collect.recorder import sizes
 from mtm.environments import make
 from mtm.errors import ConfigError, require, unknown
+from mtm.progress import StepProgress
 
 if TYPE_CHECKING:
     from mtm.environments import Environment

@@ -14,10 +14,10 @@ from rich.console import Console
 
 from mtm.collect.actor import Actor
 from mtm.collect.agents import Snapshot, play
-from mtm.collect.progress import StepProgress
 from mtm.collect.recorder import Recording, recording_wrapper, sizes
 from mtm.environments import make
 from mtm.errors import RunError
+from mtm.progress import StepProgress
 from mtm.scores import score
 
 MEDIUM_FRACTION = 1 / 3
