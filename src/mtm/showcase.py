@@ -58,18 +58,16 @@ def seven_uses(run: Run, held_out: TrajectoryDataset, tasks: Mapping[str, Any]) 
         asked = tasks["rcbc"]["auto"]["return"]["mean"]
         uses += [
             Use("behaviour cloning", "return", cloned, "mean of the data", mean_return, True),
-            Use("return-conditioned", "return", asked, "behaviour cloning", cloned, True),
+            Use("return-conditioned", "return", asked, "cloning", cloned, True),
         ]
     goal = infilling_error(run, held_out, "goal", state)
     uses.append(
         Use("reaching a goal", "error, the way", goal[0], "a straight line", goal[1], False)
     )
     gaps = imputation_error(run, held_out, state)
-    uses.append(Use("filling gaps", "error, lost states", gaps[0], "interpolation", gaps[1], False))
+    uses.append(Use("filling gaps", "error, gaps", gaps[0], "interpolation", gaps[1], False))
     probe = probe_error(run, held_out, state)
-    uses.append(
-        Use("representation", "error, linear probe", probe[0], "from raw states", probe[1], False)
-    )
+    uses.append(Use("representation", "error, probe", probe[0], "from raw states", probe[1], False))
     return uses
 
 

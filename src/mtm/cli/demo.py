@@ -49,7 +49,11 @@ def main(words: Sequence[str]) -> None:
         )
     write_atomically(arguments.out / "evaluation.json", json.dumps(result, indent=2).encode())
     print_evaluation(result, console)
-    table = Table(title="one model, seven uses: the same weights, another mask", box=SIMPLE_HEAD)
+    table = Table(
+        title="one model, seven uses: the same weights, another mask",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
     table.title_justify = "left"
     for title, side in (("use", "left"), ("measured", "left"), ("model", "right")):
         table.add_column(title, justify=side)  # type: ignore[arg-type]
