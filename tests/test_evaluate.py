@@ -64,6 +64,8 @@ def test_numbers_repeat(hopper: Path, result: dict) -> None:
     assert set(again) == {"bc", "fd"}
     assert again["fd"] == result["tasks"]["fd"]
     assert again["bc"]["return"]["mean"] == pytest.approx(result["tasks"]["bc"]["return"]["mean"])
+    kept = json.loads((hopper / "evaluation.json").read_text())["tasks"]
+    assert kept["rcbc"] == result["tasks"]["rcbc"]  # not asked for again, so still there
 
 
 def test_errors_are_those_of_validation(hopper: Path) -> None:

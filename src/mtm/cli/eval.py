@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 
@@ -17,7 +17,8 @@ from mtm.errors import ConfigError
 class Arguments:
     """Measure what a run can do: prediction errors, and returns in its environment.
 
-    The results are also kept in RUN/evaluation.json, where `mtm report` finds them.
+    The results are also kept in RUN/evaluation.json, where `mtm report` finds them; tasks that are
+    not asked for keep what was measured before with the same weights and seed.
     """
 
     run: tyro.conf.Positional[Path]
@@ -64,7 +65,18 @@ def main(words: Sequence[str]) -> None:
             run, request, say=lambda text: console.print(text, soft_wrap=True), progress=progress
         )
     print_evaluation(result)
-    text = json.dumps(result, indent=2).encode()
-    write_atomically(arguments.run / "evaluation.json", text)
     if arguments.json is not None:
-        write_atomically(arguments.json, text)
+        write_atomically(arguments.json, json.dumps(result, indent=2).encode())
+    kept = arguments.run / "evaluation.json"
+    result["tasks"] = _measured_before(kept, result) | result["tasks"]
+    write_atomically(kept, json.dumps(result, indent=2).encode())
+
+
+def _measured_before(file: Path, result: dict[str, Any]) -> dict[str, Any]:
+    """The tasks that an earlier evaluation of the same weights with the same seed has measured."""
+    try:
+        before = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}  # there is none, or it was not written by us: a new one takes its place
+    same = all(before.get(key) == result[key] for key in ("step", "data", "seed"))
+    return dict(before["tasks"]) if same else {}
