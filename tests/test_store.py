@@ -7,15 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtm import datasets
 from mtm.cli import main
+from mtm.config import TrainConfig
 from mtm.datasets.store import open_store, write_store
 from mtm.errors import DataError
 from mtm.modalities import Modality
 from mtm.segments import Segments
+from mtm.training import train
 from mtm.trajectories import Metadata, TrajectoryDataset
 
 
@@ -196,3 +199,13 @@ def test_convert_and_info_from_the_command_line(
     assert main(["data", "info", str(tmp_path / "waves")]) == 0
     out = capsys.readouterr().out
     assert datasets.load("builtin:sinusoids").fingerprint in out
+
+
+def test_training_on_a_store_is_training_in_memory(
+    point_mass: TrajectoryDataset, tiny: TrainConfig, tmp_path: Path
+) -> None:
+    write_store([point_mass], tmp_path / "store", point_mass.metadata.source)
+    stored = train(str(tmp_path / "store"), tiny, tmp_path / "a", silent=True)
+    in_memory = train(point_mass, tiny, tmp_path / "b", silent=True)
+    ours, theirs = stored.model.state_dict(), in_memory.model.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
