@@ -12,6 +12,7 @@ import importlib.util
 import itertools
 import json
 import os
+import statistics
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import torch
 
-from benchmarks.timing import seconds_per_call
+from benchmarks.timing import seconds_of_each
 from mtm.datasets import builtin
 
 NOT_NEEDED = (
@@ -50,19 +51,22 @@ def main() -> None:
     parser.add_argument("--width", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--dropout", type=float, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--steps", type=int, required=True)
     arguments = parser.parse_args()
     _stand_in(arguments.path)
     warnings.simplefilter("ignore")  # of PyTorch, about the way the original uses it
+    np.random.seed(0)  # noqa: NPY002  (its masks come from there)
     take_step, data, mask = _original(arguments)
     batch = next(_endless(data, arguments.batch, workers=0))
-    timed = {"at_least": arguments.seconds, "warmup": 2}
-    result = {"step": seconds_per_call(lambda: take_step(batch, mask()), **timed)}
-    for workers in (0, 1):
-        batches = _endless(data, arguments.batch, workers)
-        loop = seconds_per_call(lambda: take_step(next(batches), mask()), **timed)  # noqa: B023
-        result[f"loop with {workers} workers"] = loop
-    print(json.dumps(result))
+    loaders = [_endless(data, arguments.batch, workers) for workers in (0, 1)]
+    calls = {
+        "step": lambda: take_step(batch, mask()),
+        "loop": lambda: take_step(next(loaders[0]), mask()),
+        "loop with a loader process": lambda: take_step(next(loaders[1]), mask()),
+    }
+    # The mean, since each mask for a whole batch hides much or little, by chance.
+    average = statistics.fmean
+    print(json.dumps(seconds_of_each(calls, at_least=0, repeats=arguments.steps, average=average)))
 
 
 def _stand_in(path: Path) -> None:

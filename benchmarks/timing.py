@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -36,19 +37,32 @@ def seconds_per_call(
 
 
 def seconds_of_each(
-    calls: Mapping[str, Callable[[], object]], *, at_least: float, warmup: int = 2
+    calls: Mapping[str, Callable[[], object]],
+    *,
+    at_least: float,
+    repeats: int = 3,
+    warmup: int = 2,
+    average: Callable[[list[float]], float] = statistics.median,
 ) -> dict[str, float]:
-    """The median of each call, taken in turns, so that all meet the same state of the machine."""
+    """The time of each call, taken in turns, so that all meet the same state of the machine.
+
+    Args:
+        calls: What to time, by name.
+        at_least: Seconds that each is given together.
+        repeats: How often each is called at least.
+        warmup: Calls before, which do not count.
+        average: The median, or the mean where the work itself differs from call to call.
+    """
     for _ in range(warmup):
         for call in calls.values():
             call()
     times: dict[str, list[float]] = {name: [] for name in calls}
-    while min(map(sum, times.values())) < at_least or min(map(len, times.values())) < 3:
+    while any(sum(taken) < at_least or len(taken) < repeats for taken in times.values()):
         for name, call in calls.items():
             began = time.perf_counter()
             call()
             times[name].append(time.perf_counter() - began)
-    return {name: sorted(taken)[len(taken) // 2] for name, taken in times.items()}
+    return {name: average(taken) for name, taken in times.items()}
 
 
 def result_of(module: str, *words: object) -> dict[str, Any]:
