@@ -6,6 +6,7 @@ import argparse
 import json
 import platform
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -13,39 +14,47 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import evaluation, sampling, startup, training
+from benchmarks import evaluation, growth, reference, sampling, scaling, startup, training
 from benchmarks.timing import Row, peak_flops
 
-PARTS = {
-    "training": training.measure,
-    "sampling": sampling.measure,
-    "evaluation": evaluation.measure,
-    "startup": startup.measure,
-}
+PARTS = ("training", "reference", "sampling", "evaluation", "startup", "scaling", "growth")
 
 
 def main() -> None:
     """Measure the chosen parts one after the other: nothing else should run meanwhile."""
     parser = argparse.ArgumentParser(prog="make bench ARGS=...", description=__doc__)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--json", type=Path, default=Path("runs/bench.json"))
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--reference", type=Path, help="a checkout of facebookresearch/mtm")
+    parser.add_argument("--out", type=Path, default=Path("runs/bench"))
     arguments = parser.parse_args()
     console = Console(highlight=False)
     began = time.perf_counter()
     peak = peak_flops()
     rows = [Row("machine", "torch.mm of 2048 x 2048", peak / 1e9, "GFLOP/s")]
+    measures: dict[str, Callable[[], list[Row]]] = {
+        "training": lambda: training.measure(peak),
+        "reference": lambda: reference.measure(arguments.reference),
+        "sampling": sampling.measure,
+        "evaluation": evaluation.measure,
+        "startup": startup.measure,
+        "scaling": scaling.measure,
+        "growth": lambda: growth.measure(arguments.out),
+    }
     for part in arguments.parts:
+        if part == "reference" and arguments.reference is None:
+            console.print("the original is left out: --reference PATH names a checkout of it")
+            continue
         console.print(f"measuring {part} ...")
-        rows += PARTS[part](peak)
+        rows += measures[part]()
     console.print(_table(rows))
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
     result = {
         "machine": {"cpu": platform.processor() or platform.machine(), "cores": _threads()},
         "torch": torch.__version__,
         "rows": [vars(row) for row in rows],
     }
-    arguments.json.write_text(json.dumps(result, indent=2))
-    console.print(f"{arguments.json}; {time.perf_counter() - began:.0f} s in all")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / "bench.json").write_text(json.dumps(result, indent=2))
+    console.print(f"{arguments.out}; {time.perf_counter() - began:.0f} s in all")
 
 
 def _table(rows: list[Row]) -> Table:
@@ -54,9 +63,10 @@ def _table(rows: list[Row]) -> Table:
     table.add_column("what")
     table.add_column("measured", justify="right")
     table.add_column("unit")
+    table.add_column("asked")
     for row in rows:
         form = ",.0f" if abs(row.value) >= 100 else ".3g"
-        table.add_row(row.part, row.what, f"{row.value:{form}}", row.unit)
+        table.add_row(row.part, row.what, f"{row.value:{form}}", row.unit, row.asked)
     return table
 
 

@@ -2,35 +2,75 @@
 
 from __future__ import annotations
 
+import json
+import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measured number."""
+    """One measured number.
+
+    Attributes:
+        asked: What this project asks of itself here; empty where it asks nothing.
+    """
 
     part: str
     what: str
     value: float
     unit: str
+    asked: str = ""
 
 
 def seconds_per_call(
     call: Callable[[], object], *, at_least: float = 1.5, warmup: int = 2
 ) -> float:
     """The median over calls that take `at_least` seconds together."""
+    return seconds_of_each({"": call}, at_least=at_least, warmup=warmup)[""]
+
+
+def seconds_of_each(
+    calls: Mapping[str, Callable[[], object]],
+    *,
+    at_least: float,
+    repeats: int = 3,
+    warmup: int = 2,
+    average: Callable[[list[float]], float] = statistics.median,
+) -> dict[str, float]:
+    """The time of each call, taken in turns, so that all meet the same state of the machine.
+
+    Args:
+        calls: What to time, by name.
+        at_least: Seconds that each is given together.
+        repeats: How often each is called at least.
+        warmup: Calls before, which do not count.
+        average: The median, or the mean where the work itself differs from call to call.
+    """
     for _ in range(warmup):
-        call()
-    times: list[float] = []
-    while sum(times) < at_least or len(times) < 3:
-        began = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - began)
-    return sorted(times)[len(times) // 2]
+        for call in calls.values():
+            call()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    while any(sum(taken) < at_least or len(taken) < repeats for taken in times.values()):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - began)
+    return {name: average(taken) for name, taken in times.items()}
+
+
+def result_of(module: str, *words: object) -> dict[str, Any]:
+    """What a module of this package prints as JSON, in a process of its own."""
+    command = [sys.executable, "-m", f"benchmarks.{module}", *map(str, words)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def peak_flops(size: int = 2048) -> float:

@@ -7,14 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtm import datasets
 from mtm.cli import main
+from mtm.config import TrainConfig
 from mtm.datasets.store import open_store, write_store
 from mtm.errors import DataError
+from mtm.modalities import Modality
 from mtm.segments import Segments
+from mtm.training import train
 from mtm.trajectories import Metadata, TrajectoryDataset
 
 
@@ -49,6 +53,43 @@ def test_what_goes_in_comes_out(with_gaps: TrajectoryDataset, store: Path) -> No
     assert np.array_equal(ours.present, theirs.present)
     for name, values in theirs.values.items():
         assert np.array_equal(ours.values[name], values)
+
+
+def test_a_batch_is_read_in_one_piece(with_gaps: TrajectoryDataset, store: Path) -> None:
+    """Also from a part of the episodes and of the modalities, with one of them in memory."""
+    opened = open_store(store)
+    view = opened.subset([2, 1]).select(["states", "phase"])
+    batch = Segments(view, 4).gather(np.arange(3))
+    assert batch.values["states"].base is batch.values["phase"].base is not None
+    doubled = opened.with_modality(Modality("twice", (3,)), opened.arrays["states"] * 2)
+    batch = Segments(doubled, 4).gather(np.arange(len(Segments(doubled, 4))))
+    assert np.array_equal(batch.values["twice"], batch.values["states"] * 2)
+
+
+def test_large_records_are_not_read_whole(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {"states": rng.random((9, 2)), "images": rng.random((9, 40, 40))}
+    write_store([TrajectoryDataset.from_arrays(arrays, [0, 5, 9])], tmp_path / "store", "log")
+    states = Segments(open_store(tmp_path / "store").select(["states"]), 3)
+    taken = states.gather(np.arange(len(states))).values["states"]
+    assert np.array_equal(taken[3], arrays["states"][5:8].astype(np.float32))
+    assert taken.base is None or taken.base.nbytes == taken.nbytes
+
+
+@pytest.mark.parametrize("segment_length", [1, 3, 6])
+def test_batches_are_those_of_memory(
+    with_gaps: TrajectoryDataset, store: Path, segment_length: int
+) -> None:
+    """With whole segments, read in one piece, and with padded ones."""
+    ours = Segments(open_store(store), segment_length)
+    theirs = Segments(with_gaps, segment_length)
+    numbers = np.random.default_rng(0).permutation(len(theirs))
+    batch, expected = ours.gather(numbers), theirs.gather(numbers)
+    assert np.array_equal(batch.present, expected.present)
+    assert np.array_equal(ours.present(numbers), expected.present)
+    for name, values in expected.values.items():
+        assert batch.values[name].dtype == values.dtype
+        assert np.array_equal(batch.values[name], values)
 
 
 def test_parts_are_joined_as_a_directory_is(tmp_path: Path) -> None:
@@ -95,8 +136,13 @@ def test_a_place_that_is_taken_is_left_alone(store: Path, with_gaps: TrajectoryD
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda p: (p / "states.bin").write_bytes(b"123"), r"states.bin has 3 bytes; .*20 x 3"),
-        (lambda p: (p / "actions_present.bin").unlink(), "actions_present.bin is missing"),
+        (
+            lambda p: (p / "steps.bin").write_bytes(b"123"),
+            r"steps.bin has 3 bytes; .*20 x 32 bytes",
+        ),
+        (lambda p: (p / "steps.bin").unlink(), "steps.bin is missing"),
+        (lambda p: _change(p, "gaps", ["states", "actions", "phase"]), "is damaged: .* fields"),
+        (lambda p: _change(p, "version", 1), "has version 1, .* Convert again"),
         (lambda p: (p / "manifest.json").write_text("{"), "manifest.json cannot be read as JSON"),
         (lambda p: _change(p, "version", 99), "has version 99"),
         (lambda p: _change(p, "format", "other"), "is no manifest of a store"),
@@ -153,3 +199,13 @@ def test_convert_and_info_from_the_command_line(
     assert main(["data", "info", str(tmp_path / "waves")]) == 0
     out = capsys.readouterr().out
     assert datasets.load("builtin:sinusoids").fingerprint in out
+
+
+def test_training_on_a_store_is_training_in_memory(
+    point_mass: TrajectoryDataset, tiny: TrainConfig, tmp_path: Path
+) -> None:
+    write_store([point_mass], tmp_path / "store", point_mass.metadata.source)
+    stored = train(str(tmp_path / "store"), tiny, tmp_path / "a", silent=True)
+    in_memory = train(point_mass, tiny, tmp_path / "b", silent=True)
+    ours, theirs = stored.model.state_dict(), in_memory.model.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)

@@ -16,6 +16,9 @@ from mtm.modalities import BoolArray, IntArray
 from mtm.randomness import Purpose, generator
 from mtm.trajectories import TrajectoryDataset
 
+PAGE = 4096
+"""Bytes that a machine reads from a file at least."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -38,6 +41,8 @@ class Segments:
         self.segment_length = segment_length
         self._counts_until = np.cumsum(np.maximum(dataset.lengths - segment_length + 1, 1))
         self._all_full = bool(dataset.lengths.min() >= segment_length)
+        self._values = {name: _Column.of(dataset.arrays[name]) for name in dataset.names}
+        self._marks = {name: _Column.of(marks) for name, marks in dataset.present.items()}
 
     def __len__(self) -> int:
         return int(self._counts_until[-1])
@@ -56,14 +61,17 @@ class Segments:
     def gather(self, numbers: IntArray) -> Batch:
         """The segments with these numbers."""
         steps, inside = self._steps(numbers)
-        values = {
-            name: np.take(self.dataset.arrays[name], steps, axis=0) for name in self.dataset.names
-        }
-        return Batch(values, self._present(steps, inside))
+        rows: dict[int, NDArray[Any]] = {}  # of each source, read once
+        whole = inside is None
+        values = {name: column.take(steps, whole, rows) for name, column in self._values.items()}
+        marks = {name: column.take(steps, whole, rows) for name, column in self._marks.items()}
+        return Batch(values, self._present(steps, inside, marks))
 
     def present(self, numbers: IntArray) -> BoolArray:
         """Only the presence of these segments, (B, T, M), without reading any value."""
-        return self._present(*self._steps(numbers))
+        steps, inside = self._steps(numbers)
+        marks = {name: known[steps] for name, known in self.dataset.present.items()}
+        return self._present(steps, inside, marks)
 
     def _steps(self, numbers: IntArray) -> tuple[IntArray, BoolArray | None]:
         """Flat steps (B, T), and which of them are inside the episode (None: all)."""
@@ -76,12 +84,71 @@ class Segments:
         last = self.dataset.ends[episodes, None] - 1
         return np.minimum(steps, last), steps <= last
 
-    def _present(self, steps: IntArray, inside: BoolArray | None) -> BoolArray:
+    def _present(
+        self, steps: IntArray, inside: BoolArray | None, marks: dict[str, NDArray[Any]]
+    ) -> BoolArray:
         names = self.dataset.names
         present = np.ones((*steps.shape, len(names)), bool)
         for m, name in enumerate(names):
-            if name in self.dataset.present:
-                present[:, :, m] = self.dataset.present[name][steps]
+            if name in marks:
+                present[:, :, m] = marks[name]
         if inside is not None:
             present &= inside[:, :, None]
         return present
+
+
+@dataclass(frozen=True)
+class _Column:
+    """An array of a data set and where it lies: by itself, or as a field of records.
+
+    The arrays of a store are fields of the same records. Reading whole records, once for all
+    fields, touches each page of the file once, and new pages are what a random segment costs.
+    Records larger than a page gain nothing by it and may hold more than is wanted (images).
+
+    Attributes:
+        source: The array, or the records.
+        field: Which field of the records; None for an array by itself.
+    """
+
+    source: NDArray[Any]
+    field: str | None
+
+    @classmethod
+    def of(cls, array: NDArray[Any]) -> _Column:
+        """Find the records that an array is a field of, all of them from the first on."""
+        base = array.base
+        if isinstance(base, np.ndarray) and base.itemsize <= PAGE:
+            for field in base.dtype.names or ():
+                if base[field].__array_interface__ == array.__array_interface__:
+                    return cls(base, field)
+        return cls(array, None)
+
+    def take(self, steps: IntArray, whole: bool, rows: dict[int, NDArray[Any]]) -> NDArray[Any]:
+        """Its values at these steps, (B, T, *shape).
+
+        Args:
+            steps: (B, T).
+            whole: Whether the steps of each segment follow each other.
+            rows: What was read of each source so far.
+        """
+        if id(self.source) not in rows:
+            rows[id(self.source)] = self._read(steps, whole)
+        taken = rows[id(self.source)]
+        return taken if self.field is None else taken[self.field]
+
+    def _read(self, steps: IntArray, whole: bool) -> NDArray[Any]:
+        if not self.source.flags.c_contiguous:
+            strided: NDArray[Any] = self.source[steps]  # np.take would copy all of it first
+            return strided
+        if self.field is None or not whole:
+            return np.take(self.source, steps, axis=0)
+        return _take_runs(self.source, steps)
+
+
+def _take_runs(records: NDArray[Any], steps: IntArray) -> NDArray[Any]:
+    """Records of steps that follow each other, (B, T): each run is copied in one piece."""
+    T, size = steps.shape[1], records.itemsize
+    run = np.dtype((np.void, T * size))
+    runs = np.ndarray((len(records) - T + 1,), run, records.view(np.uint8), 0, (size,))
+    taken: NDArray[Any] = runs[steps[:, 0]].view(records.dtype).reshape(steps.shape)
+    return taken

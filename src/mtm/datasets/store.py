@@ -1,9 +1,12 @@
 """A data set on disk, read through memory maps: it opens at once, whatever its size.
 
-    DIR/manifest.json        format, modalities, steps, metadata, fingerprint
-    DIR/offsets.bin          where episodes begin, and the number of steps: int64, (E + 1,)
-    DIR/NAME.bin             the values of a modality: float32 or int64, (N, *shape)
-    DIR/NAME_present.bin     for a modality with gaps, a byte per step
+    DIR/manifest.json    format, modalities, steps, metadata, fingerprint
+    DIR/offsets.bin      where episodes begin, and the number of steps: int64, (E + 1,)
+    DIR/steps.bin        a record per step, all of its modalities side by side (see `_record`)
+
+A step lies in one piece and the next one follows it, so a random segment is one or two pages of the
+disk, where a file for each modality would make it as many pages as there are modalities. The arrays
+of the data set are fields of these records; `mtm.segments` reads whole records.
 
 Values are checked when a store is written, so opening one compares only sizes with the manifest.
 """
@@ -16,20 +19,24 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mtm.datasets.directory import joint_metadata, joint_modality
-from mtm.datasets.layout import OFFSETS, PRESENT
+from mtm.datasets.layout import OFFSETS
 from mtm.errors import DataError
 from mtm.modalities import Modality, in_autoregressive_order
 from mtm.trajectories import Metadata, TrajectoryDataset
 
 MANIFEST = "manifest.json"
+STEPS = "steps"
 FORMAT = "mtm-store"
-VERSION = 1
+VERSION = 2
+
+CHUNK_RECORDS = 1 << 16
+"""Records copied together when the steps written so far get another layout."""
 
 
 def is_store(path: Path) -> bool:
@@ -48,15 +55,19 @@ def open_store(path: Path) -> TrajectoryDataset:
         modalities = [Modality.from_json(m) for m in manifest["modalities"]]
         steps, episodes = int(manifest["steps"]), int(manifest["episodes"])
         gaps = [m.name for m in modalities if m.name in manifest["gaps"]]
+        record = _record(modalities, gaps)
+        if _places(record) != manifest["fields"]:
+            raise ValueError(f"modalities and gaps give the fields {_places(record)}")
         metadata = Metadata(**manifest["metadata"])
         fingerprint = str(manifest["fingerprint"])
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"{path / MANIFEST} is damaged: {type(error).__name__}: {error}. Convert again."
         ) from error
-    arrays = {m.name: _map(path, m.name, _dtype(m), (steps, *m.shape)) for m in modalities}
-    present = {name: _map(path, name + PRESENT, "bool", (steps,)) for name in gaps}
-    offsets = np.array(_map(path, OFFSETS, "<i8", (episodes + 1,)))
+    records = _map(path, STEPS, record, steps)
+    arrays = {m.name: records[m.name] for m in modalities}
+    present = {name: records[_mark(name)] for name in gaps}
+    offsets = np.array(_map(path, OFFSETS, np.dtype("<i8"), episodes + 1))
     if offsets[0] != 0 or offsets[-1] != steps or (np.diff(offsets) <= 0).any():
         raise DataError(
             f"{path / OFFSETS}.bin does not cut {steps:,} steps into {episodes:,} episodes, as "
@@ -93,16 +104,16 @@ def write_store(parts: Iterable[TrajectoryDataset], path: Path, source: str) -> 
 
 
 class _Writer:
-    """Appends to the files of a store."""
+    """Appends records; where a later part brings something new, those before it are widened."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._files: dict[str, BinaryIO] = {}
         self._modalities: dict[str, Modality] = {}
         self._gaps: set[str] = set()
         self._metadata: list[Metadata] = []
         self._lengths: list[NDArray[np.int64]] = []
-        self._steps = 0
+        self._record = _record([], [])
+        self._file = self._place(STEPS).open("wb")
 
     def __enter__(self) -> _Writer:
         return self
@@ -113,57 +124,38 @@ class _Writer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for file in self._files.values():
-            file.close()
+        self._file.close()
 
     def append(self, part: TrajectoryDataset) -> None:
         """Write the episodes of one more part."""
-        for m in part.modalities:
-            known = self._modalities.get(m.name)
-            self._modalities[m.name] = m if known is None else joint_modality(known, m, part)
-            if known is None and self._steps:
-                self._gaps.add(m.name)  # it was not there until now
-        for name, m in self._modalities.items():
-            if name not in part.names:
-                self._gaps.add(name)
-                continue
-            begin = self._steps
-            for episode in range(part.num_episodes):
-                steps = slice(int(part.starts[episode]), int(part.ends[episode]))
-                self._write(name, begin, part.arrays[name][steps].astype(_dtype(m), copy=False))
-                here = part.known(name)[steps] if name in part.present else None
-                if here is not None and not here.all():
-                    self._gaps.add(name)
-                marks = np.ones(steps.stop - steps.start, bool) if here is None else here
-                self._write(name + PRESENT, begin, marks)
-                begin += len(marks)
+        self._admit(part)
+        for start, end in zip(part.starts, part.ends, strict=True):
+            records = np.zeros(end - start, self._record)
+            for name in part.names:
+                records[name] = part.arrays[name][start:end]
+                if name in self._gaps:
+                    here = part.present.get(name)
+                    records[_mark(name)] = True if here is None else here[start:end]
+            self._file.write(records.view(np.uint8).data)
         self._lengths.append(part.lengths)
         self._metadata.append(part.metadata)
-        self._steps += part.num_steps
 
     def finish(self, source: str) -> None:
-        """Write what is known at the end: offsets, lengths of files, the manifest."""
-        if not self._steps:
+        """Write what is known at the end: offsets and the manifest."""
+        self._file.close()
+        if not self._lengths:
             raise DataError(f"{source} holds no episodes; there is nothing to store.")
-        offsets = np.append(0, np.cumsum(np.concatenate(self._lengths)))
-        self._write(OFFSETS, 0, offsets.astype("<i8"))
+        offsets = np.append(0, np.cumsum(np.concatenate(self._lengths))).astype("<i8")
+        self._place(OFFSETS).write_bytes(offsets.tobytes())
         modalities = in_autoregressive_order(list(self._modalities.values()))
-        for m in modalities:
-            width = m.size * np.dtype(_dtype(m)).itemsize
-            self._files[m.name].truncate(self._steps * width)
-            self._files[m.name + PRESENT].truncate(self._steps)
-        for file in self._files.values():
-            file.flush()
-        for m in modalities:
-            if m.name not in self._gaps:
-                (self._folder / f"{m.name}{PRESENT}.bin").unlink()
         manifest = {
             "format": FORMAT,
             "version": VERSION,
-            "steps": self._steps,
+            "steps": int(offsets[-1]),
             "episodes": len(offsets) - 1,
             "modalities": [m.to_json() for m in modalities],
             "gaps": sorted(self._gaps),
+            "fields": _places(self._record),
             "metadata": asdict(joint_metadata(self._metadata, source)),
             "fingerprint": "",
         }
@@ -174,14 +166,72 @@ class _Writer:
         manifest["fingerprint"] = opened.fingerprint
         place.write_text(json.dumps(manifest, indent=2) + "\n")
 
-    def _write(self, name: str, step: int, values: NDArray[Any]) -> None:
-        """Write rows from a step on; what lies between is zero, and takes no room on most disks."""
-        if name not in self._files:
-            self._files[name] = (self._folder / f"{name}.bin").open("wb")
-        file = self._files[name]
-        row = values.dtype.itemsize * int(np.prod(values.shape[1:], dtype=np.int64))
-        file.seek(step * row)
-        file.write(np.ascontiguousarray(values).data)
+    def _admit(self, part: TrajectoryDataset) -> None:
+        """Make room in the records for what this part has: modalities, and marks of gaps."""
+        before = set(self._modalities)
+        for m in part.modalities:
+            known = self._modalities.get(m.name)
+            self._modalities[m.name] = m if known is None else joint_modality(known, m, part)
+        if self._lengths:
+            self._gaps |= before ^ set(part.names)  # absent here, or until now
+        self._gaps |= {n for n in part.present if part.count_present(n) < part.num_steps}
+        record = _record(self._modalities.values(), self._gaps)
+        if record != self._record:
+            self._widen(record, before)
+            self._record = record
+
+    def _widen(self, record: np.dtype[np.void], known: set[str]) -> None:
+        """Give all records so far another layout; what they lack is zero, and so absent."""
+        self._file.close()
+        old, new = self._place(STEPS), self._place("widened")
+        with old.open("rb") as source, new.open("wb") as target:
+            size = self._record.itemsize
+            while block := source.read(CHUNK_RECORDS * size):
+                narrow = np.frombuffer(block, self._record)
+                wide = np.zeros(len(narrow), record)
+                for name in known:
+                    wide[name] = narrow[name]
+                    if name in self._gaps:
+                        had_marks = _mark(name) in (self._record.names or ())
+                        wide[_mark(name)] = narrow[_mark(name)] if had_marks else True
+                target.write(wide.view(np.uint8).data)
+        new.replace(old)
+        self._file = old.open("ab")
+
+    def _place(self, name: str) -> Path:
+        return self._folder / f"{name}.bin"
+
+
+def _record(modalities: Iterable[Modality], gaps: Iterable[str]) -> np.dtype[np.void]:
+    """How a step lies in the file: classes, then numbers, then a byte for each mark of presence.
+
+    The widest come first and the whole is rounded up, so that every value is aligned.
+    """
+    fields = [(m.name, _dtype(m), m.shape) for m in modalities]
+    fields.sort(key=lambda field: (-np.dtype(field[1]).itemsize, field[0]))
+    names = [name for name, _, _ in fields] + [_mark(name) for name in sorted(gaps)]
+    formats = [(kind, shape) for _, kind, shape in fields]
+    formats += [("?", ())] * (len(names) - len(fields))
+    sizes = [np.dtype(form).itemsize for form in formats]
+    widest = max((np.dtype(kind).itemsize for _, kind, _ in fields), default=1)
+    return np.dtype(
+        {
+            "names": names,
+            "formats": formats,
+            "offsets": np.cumsum([0, *sizes])[:-1].tolist(),
+            "itemsize": -(-sum(sizes) // widest) * widest,
+        }
+    )
+
+
+def _places(record: np.dtype[np.void]) -> dict[str, int]:
+    """At which byte of a record each field begins."""
+    return {name: record.fields[name][1] for name in record.names or ()}  # type: ignore[index]
+
+
+def _mark(name: str) -> str:
+    """The field that says where a modality is present."""
+    return f"present:{name}"
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
@@ -200,18 +250,17 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _map(path: Path, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+def _map(path: Path, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
     """A file as an array, after a look at its size."""
     file = path / f"{name}.bin"
-    expected = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     found = file.stat().st_size if file.is_file() else None
-    if found != expected:
+    if found != count * dtype.itemsize:
         what = "is missing" if found is None else f"has {found:,} bytes"
         raise DataError(
-            f"{file} {what}; {MANIFEST} speaks of {' x '.join(map(str, shape))} values of "
-            f"{np.dtype(dtype).name}, which are {expected:,} bytes. Convert again."
+            f"{file} {what}; {MANIFEST} speaks of {count:,} x {dtype.itemsize:,} bytes. "
+            "Convert again."
         )
-    return np.asarray(np.memmap(file, dtype=dtype, mode="r", shape=shape))
+    return np.asarray(np.memmap(file, dtype=dtype, mode="r", shape=(count,)))
 
 
 def _dtype(modality: Modality) -> str:
