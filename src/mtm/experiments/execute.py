@@ -15,11 +15,10 @@ from __future__ import annotations
 import json
 import os
 import platform
-import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -92,20 +91,16 @@ def _sitting(spec: RunSpec, folder: Path) -> Outcome:
 
 
 @contextmanager
-def _printing_to(file: Path) -> Iterator[None]:
+def _printing_to(path: Path) -> Iterator[None]:
     """Send what this process and its children print to the end of a file."""
-    streams = (sys.stdout, sys.stderr)
     numbers = (1, 2)
     kept = [os.dup(number) for number in numbers]
-    target = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        for number in numbers:
-            os.dup2(target, number)
-        yield
-    finally:
-        for stream in streams:
-            stream.flush()
-        for number, descriptor in zip(numbers, kept, strict=True):
-            os.dup2(descriptor, number)
-            os.close(descriptor)
-        os.close(target)
+    with path.open("a", buffering=1) as file, redirect_stdout(file), redirect_stderr(file):
+        for number in numbers:  # of libraries and children, which do not know Python's streams
+            os.dup2(file.fileno(), number)
+        try:
+            yield
+        finally:
+            for number, descriptor in zip(numbers, kept, strict=True):
+                os.dup2(descriptor, number)
+                os.close(descriptor)
