@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from mtm.experiments import (
     methods,
     paper,
     representation,
+    runner,
     table1,
 )
 from mtm.experiments.data import DataFacts, facts
@@ -161,6 +163,25 @@ def test_a_lock_dies_with_its_holder(tmp_path: Path) -> None:
     assert execute(state.folder) == "done"
     assert execute(state.folder) == "done"
     assert (state.folder / "work" / "calls").read_text() == "."
+
+
+@pytest.mark.usefixtures("_toy")
+def test_a_run_of_another_process_is_waited_for(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(runner, "SECONDS_UNTIL_NEXT_TRY", 0.05)
+    monkeypatch.setattr(runner, "SECONDS_BETWEEN_LOOKS", 0.05)
+    states = plan([toy(), toy(1)], tmp_path)
+    seen = []
+    with ExitStack() as another:
+        assert another.enter_context(locked(states[0].folder / "lock"))
+
+        def look(states) -> None:
+            seen.append([state.status for state in states])
+            if seen[-1] == ["elsewhere", "done"]:
+                another.close()
+
+        run_all(states, InThisProcess(), look)
+    assert ["elsewhere", "done"] in seen  # the other run went on meanwhile
+    assert seen[-1] == ["done", "done"]
 
 
 def test_a_worker_whose_parent_is_gone_saves(tmp_path: Path) -> None:
