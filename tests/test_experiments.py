@@ -268,14 +268,13 @@ def made_up(specs: list[RunSpec], score) -> list[Result]:
         return {"score": {"mean": score(spec, task)}, "return": {"mean": 0.0}}
 
     def tasks(spec: RunSpec) -> dict:
-        asked = spec.settings["evaluate"].get("tasks")
         found: dict = {}
-        for task in asked or (["rcbc"] if spec.settings["conditioned"] else ["acting"]):
+        for task in spec.settings["evaluate"].get("tasks", [spec.method]):
             one = roll(spec, task)
             if task in ("fd", "id"):
                 found[task] = {"normalized": score(spec, task), "raw": 2 * score(spec, task)}
             else:
-                many = task in ("rcbc", "two_stage")
+                many = task in ("rcbc", "two_stage", "dt")
                 found[task] = dict.fromkeys(("auto", "fixed", "best"), one) if many else one
         return found
 
@@ -283,7 +282,9 @@ def made_up(specs: list[RunSpec], score) -> list[Result]:
     for spec in specs:
         if spec.method == "td3":
             rate = score(spec, "td3")
-            curve = [{"update": u, "seconds": u / 2, "return": rate * u} for u in (0, 50, 100)]
+            curve = [
+                {"updates": u, "seconds": u / 2, "return_mean": rate * u} for u in (0, 50, 100)
+            ]
             value: dict = {"curve": curve}
         else:
             last = {"step": 1, "tasks": tasks(spec)}
@@ -351,13 +352,15 @@ def test_heteromodal_and_data_efficiency_are_drawn(tmp_path: Path) -> None:
 def test_representation_is_drawn(tmp_path: Path) -> None:
     specs = representation.runs(SMOKE, [HOPPER.spec], 1)
     assert [len(spec.needs) for spec in specs] == [0, 1, 1, 1, 1]
-    rates = {"raw": 1.0, "state": 2.0}
+    rates = {"raw": 1.0, "state-finetuned": 2.0}
     made = made_up(specs, lambda s, task: rates.get(s.settings["td3"]["variant"], 0.5))
     drawn = representation.draw(made, tmp_path)
     rows = {row[1]: row[2:] for row in drawn.tables[0].rows}
     assert rows["raw"] == ["50.0", "100.0", "100", "1.00"]
-    assert rows["state"] == ["100.0", "200.0", "50", "0.50"]
+    assert rows["state-finetuned"] == ["100.0", "200.0", "50", "0.50"]
     assert drawn.claims[0].verdict == "holds"
+    walker = representation.runs(SCALES["cpu"], ["/data/walker"], 1)
+    assert {spec.data for spec in walker} == {"exorl:stand:/data/walker", "exorl:walk:/data/walker"}
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -203,11 +203,9 @@ def _online(
             raise
         say(f"no returns: {error}")
         return dict.fromkeys(tasks)
-    rolls = {
-        name: roll(env_id, _asked(run, policy), episodes[name]) for name, policy in policies.items()
-    }
-    for name, found in rolls.items():
-        for failure in found["failures"]:
+    rolls = {name: _roll(run, env_id, policies[name], episodes[name]) for name in policies}
+    for name, roll in rolls.items():
+        for failure in roll["failures"]:
             say(f"{name}: the episode with seed {failure['seed']} failed: {failure['error']}")
     return {task: _assemble(task, rolls) for task in tasks}
 
@@ -239,25 +237,14 @@ def _assemble(task: str, rolls: Mapping[str, Any]) -> Any:
         "auto": rolls["rcbc/auto"],
         "fixed": sweep["1.0"],
         "sweep": sweep,
-        "best": best_roll(sweep),
+        "best": max(sweep.values(), key=lambda roll: roll["return"]["mean"] or -np.inf),
     }
 
 
-def _asked(run: Run, policy: MaskedPolicy) -> float | None:
-    """The episode return that a policy asks for."""
+def _roll(run: Run, env_id: str, policy: MaskedPolicy, episodes: Episodes) -> dict[str, Any]:
     target = policy.ways[0].target
-    return None if target is None else episode_return(run, target)
-
-
-def best_roll(rolls: Mapping[str, Any]) -> Any:
-    """The one with the highest mean return, of any number of policies' episodes."""
-    return max(rolls.values(), key=lambda one: one["return"]["mean"] or -np.inf)
-
-
-def roll(env_id: str, asked: float | None, episodes: Episodes) -> dict[str, Any]:
-    """One policy's episodes as plain data: `ROLL` in docs/evaluation.md."""
     return {
-        "target": asked,
+        "target": None if target is None else episode_return(run, target),
         "episodes": len(episodes.returns),
         "return": _spread(episodes.returns),
         "score": _spread(score(env_id, episodes.returns)),

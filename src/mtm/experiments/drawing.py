@@ -104,7 +104,7 @@ def measured(
     """What to pick of a run: the error of `fd` and `id`, the score of the tasks that act.
 
     Args:
-        task: As in docs/evaluation.md, or `acting` for agents that are told no return.
+        task: As in docs/evaluation.md, or the name of an agent.
         which: The last checkpoint, or the one with the lowest held-out loss.
         target: `auto`, `fixed`, or `best` of the sweep.
         raw: Errors in the data's own units, instead of normalised.
@@ -116,12 +116,13 @@ def measured(
             return None
         if task in ERRORS:
             return float(found["raw" if raw else "normalized"])
-        roll = found.get(target) if task in ("rcbc", "two_stage") else found
-        if roll is None:
+        if "auto" in found:  # it acts on a target
+            found = found.get(target)
+        if found is None:
             return None
-        earned = roll["score"]["mean"]  # None where there are no reference returns
-        found_mean = roll["return"]["mean"] if earned is None else earned
-        return None if found_mean is None else float(found_mean)
+        earned = found["score"]["mean"]  # None where there are no reference returns
+        earned = found["return"]["mean"] if earned is None else earned
+        return None if earned is None else float(earned)
 
     return pick
 

@@ -24,14 +24,17 @@ def heteromodal(share: float) -> dict[str, Any]:
 
 def share_of(train: Mapping[str, Any]) -> float | None:
     """The share with actions that some settings stand for; None where nothing was dropped."""
-    dropped = train.get("drop") or {}
-    return round(1 - dropped["actions"], 6) if "actions" in dropped else None
+    for pair in train.get("drop", ()):
+        name, _, share = pair.partition("=")
+        if name == "actions":
+            return round(1 - float(share), 6)
+    return None
 
 
 def is_heteromodal(train: Mapping[str, Any]) -> bool:
     """Whether some settings also train on the episodes without actions."""
-    return float(train.get("complete_share", 1.0)) < 1
+    return bool(train.get("complete_share") not in (None, 1.0))
 
 
 def _drop(share: float) -> dict[str, Any]:
-    return {"drop": {"actions": round(1 - share, 6)}}
+    return {"drop": [f"actions={round(1 - share, 6)}"]}

@@ -92,8 +92,9 @@ def _budgets(results: Sequence[Result]) -> list[dict[str, Any]]:
     groups: dict[tuple[str, int | None, int | None], list[Result]] = {}
     for result in results:
         parts = [part for part in result.spec.settings.values() if isinstance(part, dict)]
-        sizes = next((part for part in parts if "steps" in part), {})
-        key = (result.spec.method, sizes.get("steps"), sizes.get("batch_size"))
+        sizes = next((part for part in parts if "steps" in part or "updates" in part), {})
+        steps = sizes.get("steps", sizes.get("updates"))
+        key = (result.spec.method, steps, sizes.get("batch_size"))
         groups.setdefault(key, []).append(result)
     budgets = []
     for (method, steps, batch), mine in groups.items():

@@ -96,7 +96,6 @@ def agent(scale: Scale, data: str, seed: int, method: str) -> RunSpec:
     steps = scale.train.steps if method == "dt" else scale.agent_steps
     settings = {
         "agent": {"steps": steps, "batch_size": scale.train.batch_size, "seed": seed},
-        "conditioned": method == "dt",
         "evaluate": _evaluation(scale, ()),
         "threads": scale.threads,
     }

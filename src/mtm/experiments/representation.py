@@ -27,7 +27,10 @@ TASKS: dict[str, tuple[str | None, ...]] = {
 }
 """Scale -> tasks of the walker whose rewards are relabelled; None: the data's own rewards."""
 
-VARIANTS = ("raw", "state-frozen", "state", "state-action-frozen", "state-action")
+VARIANTS = (
+    *("raw", "state-frozen", "state-finetuned"),
+    *("state-action-frozen", "state-action-finetuned"),
+)
 """What TD3 sees: raw states, or encodings, frozen or fine-tuned."""
 
 EVALUATIONS = 20
@@ -50,7 +53,7 @@ def runs(scale: Scale, data: Sequence[str], seeds: int) -> list[RunSpec]:
 
 def draw(results: Sequence[Result], out: Path) -> Drawing:
     """Curves in updates and in seconds, and how soon each reaches the raw agent's final return."""
-    tasks = list(dict.fromkeys(_settings(r)["task"] for r in results))
+    tasks = list(dict.fromkeys(r.spec.data for r in results))
     rows, records, pairs = [], [], []
     for task in tasks:
         goal = _final(_of(results, task, "raw"))
@@ -66,7 +69,7 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
             )
             for name, number in (("area", area), ("final", final), ("updates", reached)):
                 records.append(record(number, task=_shown(task), variant=variant, what=name))
-            if variant == "state":
+            if variant == "state-finetuned":
                 pairs.append(Pair(_shown(task), reached, raw, higher_is_better=False))
     columns = (
         "task",
@@ -87,7 +90,7 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
         "A run that never reaches raw's final return counts with all its updates.",
         "The dashed line is raw TD3's final return. The paper shows curves without numbers.",
     )
-    drawn = [_picture(results, tasks, unit, out) for unit in ("update", "seconds")]
+    drawn = [_picture(results, tasks, unit, out) for unit in ("updates", "seconds")]
     return Drawing([Table("Learning speed", columns, rows)], records, claims, drawn, notes)
 
 
@@ -96,65 +99,67 @@ def _agent(
 ) -> RunSpec:
     settings = {
         "td3": {
-            "task": task,
             "variant": variant,
-            "steps": scale.td3_updates,
+            "updates": scale.td3_updates,
             "evaluate_every": max(scale.td3_updates // EVALUATIONS, 1),
-            "episodes": scale.episodes,
-            "seed": seed,
+            "evaluation_episodes": scale.episodes,
         },
         "threads": scale.threads,
     }
-    label = f"{PurePath(data).name} · TD3, {_shown(task)}, {variant} · seed {seed}"
     needs = () if variant == "raw" else (pretrained,)
-    return RunSpec("td3", data, seed, settings, label, needs)
+    rewarded = data if task is None else f"exorl:{task}:{data}"
+    label = f"{_shown(rewarded)} · TD3, {variant} · seed {seed}"
+    return RunSpec("td3", rewarded, seed, settings, label, needs)
 
 
-def _settings(result: Result) -> dict[str, Any]:
-    settings: dict[str, Any] = result.spec.settings["td3"]
-    return settings
-
-
-def _of(results: Sequence[Result], task: str | None, variant: str) -> list[Result]:
+def _of(results: Sequence[Result], task: str, variant: str) -> list[Result]:
+    """The runs of a variant on a data set, whose name says the task."""
     return [
-        r for r in results if (_settings(r)["task"], _settings(r)["variant"]) == (task, variant)
+        r for r in results if r.spec.data == task and r.spec.settings["td3"]["variant"] == variant
     ]
 
 
-def _shown(task: str | None) -> str:
-    return task or "own reward"
+def _shown(task: str) -> str:
+    """`walk, FOLDER` for data with relabelled rewards; else the data's own name."""
+    prefix, _, rest = task.partition(":")
+    if prefix != "exorl":
+        return PurePath(task).name
+    name, _, folder = rest.partition(":")
+    return f"{name}, {PurePath(folder).name}"
 
 
 def _final(results: Sequence[Result]) -> Number | None:
-    return over_seeds(results, lambda value: float(value["curve"][-1]["return"]))
+    return over_seeds(results, lambda value: float(value["curve"][-1]["return_mean"]))
 
 
 def _area(value: Mapping[str, Any]) -> float:
     """The mean height of the curve over its updates."""
     curve: list[dict[str, float]] = value["curve"]
     area = sum(
-        (b["update"] - a["update"]) * (a["return"] + b["return"]) / 2 for a, b in pairwise(curve)
+        (b["updates"] - a["updates"]) * (a["return_mean"] + b["return_mean"]) / 2
+        for a, b in pairwise(curve)
     )
-    width = curve[-1]["update"] - curve[0]["update"]
-    return area / width if width else float(curve[-1]["return"])
+    width = curve[-1]["updates"] - curve[0]["updates"]
+    return area / width if width else float(curve[-1]["return_mean"])
 
 
 def _reached(value: Mapping[str, Any], goal: float) -> float:
     """The first update with at least that return; the last one if there is none."""
     curve: list[dict[str, float]] = value["curve"]
-    return float(next((p["update"] for p in curve if p["return"] >= goal), curve[-1]["update"]))
+    return float(
+        next((p["updates"] for p in curve if p["return_mean"] >= goal), curve[-1]["updates"])
+    )
 
 
-def _picture(results: Sequence[Result], tasks: Sequence[str | None], unit: str, out: Path) -> str:
+def _picture(results: Sequence[Result], tasks: Sequence[str], unit: str, out: Path) -> str:
     panels: dict[str, dict[str, list[tuple[float, Number]]]] = {}
     levels = {}
     for task in tasks:
         panels[_shown(task)] = {v: _points(_of(results, task, v), unit) for v in VARIANTS}
         if (goal := _final(_of(results, task, "raw"))) is not None:
             levels[_shown(task)] = goal.mean
-    xlabel = "updates" if unit == "update" else "seconds"
-    file = out / f"representation-{xlabel}.png"
-    return pictures.lines(file, panels, xlabel=xlabel, ylabel="return", levels=levels)
+    file = out / f"representation-{unit}.png"
+    return pictures.lines(file, panels, xlabel=unit, ylabel="return_mean", levels=levels)
 
 
 def _points(results: Sequence[Result], unit: str) -> list[tuple[float, Number]]:
@@ -162,6 +167,6 @@ def _points(results: Sequence[Result], unit: str) -> list[tuple[float, Number]]:
     curves = [r.value["curve"] for r in results if r.value is not None]
     points = []
     for same in zip(*curves, strict=False):
-        heights = Number(tuple(float(p["return"]) for p in same))
+        heights = Number(tuple(float(p["return_mean"]) for p in same))
         points.append((sum(p[unit] for p in same) / len(same), heights))
     return points

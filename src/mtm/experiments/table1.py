@@ -37,13 +37,16 @@ DATA = {"smoke": ("builtin:hopper",), "cpu": _SETS[:3], "paper": _SETS}
 METHODS = {
     "bc": ("BC (MLP)", "mlp", "bc"),
     "rvs": ("RvS (MLP)", "mlp", "rcbc"),
-    "dt": ("DT", "dt", "rcbc"),
-    "td3_bc": ("TD3+BC", "td3_bc", "acting"),
-    "cql": ("CQL", "cql", "acting"),
-    "iql": ("IQL", "iql", "acting"),
+    "dt": ("DT", "dt", "dt"),
+    "td3_bc": ("TD3+BC", "td3_bc", "td3_bc"),
+    "cql": ("CQL", "cql", "cql"),
+    "iql": ("IQL", "iql", "iql"),
     "mtm": ("MTM", "mtm", "rcbc"),
 }
 """The paper's name -> name for people, method, task."""
+
+ON_TARGETS = ("rcbc", "dt")
+"""Tasks that act on a target; the others have one number, shown under `auto`."""
 
 ONLY_PAPER = {"tt": "Trajectory Transformer", "mopo": "MOPO"}
 
@@ -108,9 +111,9 @@ def score(
     which: Which = "last",
     target: str = "auto",
 ) -> Number | None:
-    """The score of a method, by the paper's name for it; only `auto` exists without a target."""
+    """The score of a method, by the paper's name for it."""
     _, method, task = METHODS[name]
-    if task in ("bc", "acting") and target != "auto":
+    if task not in ON_TARGETS and target != "auto":
         return None
     mine = [
         r

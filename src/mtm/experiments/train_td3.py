@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ def run(spec: RunSpec, folder: Path, needs: Sequence[Path]) -> dict[str, Any]:
     """Train TD3 offline with `settings["td3"]`, on the representation of the run in `needs`.
 
     Returns:
-        `curve`: a list of `{"update", "seconds", "return"}`.
+        `curve`: a list of `{"updates", "seconds", "return_mean", "return_std"}`, and `seconds`.
     """
-    td3 = require("mtm.baselines.td3", extra="baselines")
-    result: dict[str, Any] = td3.reproduce(spec, folder, needs)
+    td3 = require("mtm.baselines.td3_method", extra="baselines")
+    plain = replace(spec, settings=spec.settings["td3"])
+    result: dict[str, Any] = td3.method(plain, folder, needs)
     return result

@@ -109,7 +109,7 @@ def time_left(spec: RunSpec, folder: Path) -> str:
     except RunError:  # its last row is being written
         rows = []
     if not rows or steps is None or "seconds" not in rows[-1]:
-        return "starting"
+        return "under way"
     step, seconds = rows[-1]["step"], rows[-1]["seconds"]
     if step >= steps:
         return "evaluating"
