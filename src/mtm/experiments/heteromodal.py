@@ -60,7 +60,7 @@ def at_shares(scale: Scale, data: Sequence[str], seeds: int) -> list[RunSpec]:
                 labelled, mixed = missing.labelled_only(share), missing.heteromodal(share)
                 what = f"{share:.0%} with actions"
                 listed += [
-                    recipes.mlp(scale, d, seed, "bc", changes=labelled),
+                    recipes.mlp(scale, d, seed, "bc", changes=labelled, name=f"MLP, {what},"),
                     recipes.masked(
                         scale, d, seed, tasks=ACTING, changes=labelled, name=f"MTM, {what}"
                     ),

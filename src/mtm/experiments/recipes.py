@@ -73,6 +73,7 @@ def mlp(
     task: str,
     *,
     changes: Mapping[str, Any] | None = None,
+    name: str = "MLP",
 ) -> RunSpec:
     """An MLP for one capability, with the paper's hyperparameters; that of RCBC is RvS."""
     train = scale.train
@@ -88,7 +89,7 @@ def mlp(
         },
         **(changes or {}),
     }
-    return _trained("mlp", scale, data, seed, (task,), settings, f"MLP {task.upper()}")
+    return _trained("mlp", scale, data, seed, (task,), settings, f"{name} {task.upper()}")
 
 
 def agent(scale: Scale, data: str, seed: int, method: str) -> RunSpec:
