@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def bars(
                 places,
                 [n.mean if n else 0.0 for n in numbers],
                 width * 0.9,
-                yerr=[(n.spread or 0.0) if n else 0.0 for n in numbers],
+                yerr=[nan if n is None or n.spread is None else n.spread for n in numbers],
                 capsize=2,
                 color=COLOURS[i % len(COLOURS)],
                 label=name,
