@@ -9,12 +9,25 @@ import sys
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGEST_KEPT = 1 << 30
 
+CORES_VARIABLE = "MTM_CORES"
+"""Environment variable: use no more cores than this, as others compute on this machine too."""
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""What libraries of numerics read when they are loaded."""
+
 
 def available_cores() -> int:
     """Cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return max(min(cores, int(os.environ.get(CORES_VARIABLE, cores))), 1)
+
+
+def thread_settings(threads: int) -> dict[str, str]:
+    """Environment variables of a process that is to compute with so many threads."""
+    return dict.fromkeys((*THREAD_VARIABLES, CORES_VARIABLE), str(threads))
 
 
 def keep_freed_memory() -> None:

@@ -6,7 +6,6 @@ OUT/under-way/          what a later sitting needs to go on; gone when finished
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 from mtm import __version__
 from mtm.checkpoint import write_atomically
 from mtm.errors import ConfigError, RunError
+from mtm.versions import installed
 
 VERSIONS_OF = ("stable-baselines3", "torch", "gymnasium", "mujoco", "dm_control", "numpy")
 
@@ -76,7 +76,7 @@ class Folder:
         content = {
             "finished": finished,
             "settings": self.settings,
-            "versions": _versions(),
+            "versions": {"mtm": __version__, **installed(VERSIONS_OF)},
             "results": dict(results),
         }
         write_atomically(self._file, json.dumps(content, indent=2).encode())
@@ -116,13 +116,3 @@ def _differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         for key in {**earlier, **now}
         if earlier.get(key) != now.get(key)
     )
-
-
-def _versions() -> dict[str, str]:
-    found = {"mtm": __version__}
-    for name in VERSIONS_OF:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue  # an extra that this collection does without
-    return found

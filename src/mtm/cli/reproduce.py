@@ -1,0 +1,68 @@
+"""`mtm reproduce`: the paper's tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from mtm.errors import ConfigError
+from mtm.experiments import EXPERIMENTS
+
+Name = Literal[
+    "table1",
+    "capabilities",
+    "masking",
+    "heteromodal",
+    "data-efficiency",
+    "representation",
+    "length",
+    "all",
+]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Run an experiment of the paper, or all, and write its table, picture and claims.
+
+    Finished runs are never repeated: after a crash or Ctrl-C, the same command goes on.
+    """
+
+    name: tyro.conf.Positional[Name]
+    """The experiment."""
+    scale: Literal["smoke", "cpu", "paper"] = "cpu"
+    """seconds, for tests; two cores and an afternoon; GPU machines."""
+    data: tuple[str, ...] = ()
+    """Files or names of data sets; those of the paper if none are given."""
+    seeds: int | None = None
+    """How many; 1, 2 or 4 by scale if not given."""
+    engine: Literal["local", "ray"] = "local"
+    """Processes of this machine, or a Ray cluster."""
+    address: str | None = None
+    """Of a running Ray cluster; RAY_ADDRESS if not given, else one is started here."""
+    out: Path = Path("results")
+    """Where runs and results go; for a cluster, a path that all its machines see."""
+
+
+def main(words: Sequence[str]) -> None:
+    """Reproduce and print the pages."""
+    arguments = tyro.cli(Arguments, args=list(words), prog="mtm reproduce")
+    if arguments.address is not None and arguments.engine != "ray":
+        raise ConfigError("--address is for --engine ray.")
+    from rich.console import Console
+
+    from mtm.experiments.reproduce import Order, reproduce
+
+    order = Order(
+        tuple(EXPERIMENTS) if arguments.name == "all" else (arguments.name,),
+        arguments.scale,
+        arguments.data,
+        arguments.seeds,
+        arguments.engine,
+        arguments.address,
+        arguments.out,
+    )
+    reproduce(order, Console(highlight=False))

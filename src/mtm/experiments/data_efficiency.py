@@ -1,0 +1,76 @@
+"""Score against the share of the data that has actions (the paper's data efficiency figure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mtm.experiments import pictures
+from mtm.experiments.drawing import Drawing, Table, claim, data_sets, record
+from mtm.experiments.heteromodal import at_shares, labelled_shares, pairs, score
+from mtm.experiments.over_seeds import text
+from mtm.experiments.runner import Result
+from mtm.experiments.scales import Scale
+from mtm.experiments.spec import RunSpec
+
+TITLE = "Data efficiency"
+
+DATA = {
+    "smoke": ("builtin:hopper",),
+    "cpu": ("d4rl:hopper-expert-v2",),
+    "paper": ("d4rl:hopper-expert-v2", "d4rl:door-expert-v1"),
+}
+
+SERIES = ("MLP", "MTM", "Heteromodal MTM")
+
+
+def runs(scale: Scale, data: Sequence[str], seeds: int) -> list[RunSpec]:
+    """Those of `heteromodal`, without its oracle."""
+    return at_shares(scale, data, seeds)
+
+
+def draw(results: Sequence[Result], out: Path) -> Drawing:
+    """A curve for every method."""
+    sets, shares = data_sets(results), labelled_shares(results)
+    rows = [
+        [d.name, f"{share:.0%}", f"{share * d.steps:,.0f}"]
+        + [text(score(results, d, name, share)) for name in SERIES]
+        for d in sets
+        for share in shares
+    ]
+    records = [
+        record(
+            score(results, d, name, share, which),
+            data=d.name,
+            share=share,
+            method=name,
+            checkpoint=which,
+        )
+        for d in sets
+        for share in shares
+        for name in SERIES
+        for which in ("last", "best")
+    ]
+    panels = {
+        d.name: {
+            name: [(s, n) for s in shares if (n := score(results, d, name, s)) is not None]
+            for name in SERIES
+        }
+        for d in sets
+    }
+    picture = pictures.lines(
+        out / "data-efficiency.png", panels, xlabel="share with actions", ylabel="score", log=True
+    )
+    columns = ("data", "with actions", "about so many steps", *SERIES)
+    claims = [
+        claim(
+            "MTM is more data efficient than the MLP", pairs(results, "MTM", "MLP"), strictly=True
+        ),
+        claim(
+            "Heteromodal MTM outperforms MTM",
+            pairs(results, "Heteromodal MTM", "MTM"),
+            strictly=True,
+        ),
+    ]
+    notes = ("Last checkpoint; the paper shows a figure without numbers, of a million steps.",)
+    return Drawing([Table("Scores", columns, rows)], records, claims, [picture], notes)

@@ -1,0 +1,168 @@
+"""Learning from data in which most episodes lack actions (the paper's heteromodal figure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mtm.experiments import missing, pictures, recipes
+from mtm.experiments.data import DataFacts
+from mtm.experiments.drawing import (
+    Drawing,
+    Pair,
+    Table,
+    Which,
+    claim,
+    data_sets,
+    measured,
+    over_seeds,
+    record,
+)
+from mtm.experiments.over_seeds import Number, text
+from mtm.experiments.runner import Result
+from mtm.experiments.scales import Scale
+from mtm.experiments.spec import RunSpec
+
+TITLE = "Learning from state-only episodes beside a few with actions"
+
+DATA = {
+    "smoke": ("builtin:hopper",),
+    "cpu": ("d4rl:hopper-expert-v2",),
+    "paper": (
+        *("d4rl:hopper-expert-v2", "d4rl:walker2d-expert-v2", "d4rl:halfcheetah-expert-v2"),
+        *("d4rl:pen-expert-v1", "d4rl:door-expert-v1"),
+    ),
+}
+
+ACTING = ("bc", "rcbc", "two_stage")
+
+SERIES = {
+    "MLP": "bc",
+    "MTM": "rcbc",
+    "Heteromodal MTM": "two_stage",
+    "Heteromodal MTM, one stage": "rcbc",
+}
+"""What is compared at a labelled share -> how it acts."""
+
+
+def runs(scale: Scale, data: Sequence[str], seeds: int) -> list[RunSpec]:
+    """MLP and MTM on the labelled share, Heteromodal MTM on all, and the oracle: BC on all."""
+    listed = [recipes.mlp(scale, d, seed, "bc") for d in data for seed in range(seeds)]
+    return listed + at_shares(scale, data, seeds)
+
+
+def at_shares(scale: Scale, data: Sequence[str], seeds: int) -> list[RunSpec]:
+    """The runs for every labelled share."""
+    listed = []
+    for d in data:
+        for seed in range(seeds):
+            for share in scale.shares:
+                labelled, mixed = missing.labelled_only(share), missing.heteromodal(share)
+                what = f"{share:.0%} with actions"
+                listed += [
+                    recipes.mlp(scale, d, seed, "bc", changes=labelled, name=f"MLP, {what},"),
+                    recipes.masked(
+                        scale, d, seed, tasks=ACTING, changes=labelled, name=f"MTM, {what}"
+                    ),
+                    recipes.masked(
+                        scale, d, seed, tasks=ACTING, changes=mixed, name=f"Heteromodal, {what}"
+                    ),
+                ]
+    return listed
+
+
+def draw(results: Sequence[Result], out: Path) -> Drawing:
+    """Bars for every share, and the oracle."""
+    sets, shares = data_sets(results), labelled_shares(results)
+    rows, records = [], []
+    for d in sets:
+        for share in shares:
+            numbers = {name: score(results, d, name, share) for name in SERIES}
+            shown = [text(n) for n in numbers.values()]
+            rows.append([d.name, f"{share:.0%}", *shown, text(_oracle(results, d))])
+            records += [
+                record(
+                    score(results, d, name, share, which),
+                    data=d.name,
+                    share=share,
+                    method=name,
+                    checkpoint=which,
+                )
+                for name in SERIES
+                for which in ("last", "best")
+            ]
+        records.append(
+            record(_oracle(results, d), data=d.name, share=1.0, method="oracle", checkpoint="last")
+        )
+    columns = ("data", "with actions", *SERIES, "oracle: MLP on all")
+    panels = {
+        d.name: {
+            f"{share:.0%}": {n: score(results, d, n, share) for n in SERIES}
+            | {"oracle": _oracle(results, d)}
+            for share in shares
+        }
+        for d in sets
+    }
+    picture = pictures.bars(out / "heteromodal.png", panels, ylabel="score")
+    notes = (
+        "Last checkpoint; return-conditioned and two-stage acting at the target `auto`. The paper "
+        "shows a figure without numbers, at 1 % of a million steps.",
+    )
+    claims = [
+        claim(
+            f"Heteromodal MTM improves over {other}",
+            pairs(results, "Heteromodal MTM", other),
+            strictly=True,
+        )
+        for other in ("MTM", "MLP")
+    ]
+    return Drawing([Table("Scores", columns, rows)], records, claims, [picture], notes)
+
+
+def pairs(results: Sequence[Result], ours: str, other: str) -> list[Pair]:
+    """Two series at every share of every data set."""
+    return [
+        Pair(
+            f"{d.name} {share:.0%}", score(results, d, ours, share), score(results, d, other, share)
+        )
+        for d in data_sets(results)
+        for share in labelled_shares(results)
+    ]
+
+
+def score(
+    results: Sequence[Result],
+    data: DataFacts,
+    name: str,
+    share: float,
+    which: Which = "last",
+) -> Number | None:
+    """What a series reached at a labelled share."""
+    method = "mlp" if name == "MLP" else "mtm"
+    mixed = name.startswith("Heteromodal")
+    mine = [
+        r
+        for r in results
+        if r.data == data
+        and r.spec.method == method
+        and missing.share_of(r.spec.settings["train"]) == share
+        and (method == "mlp" or missing.is_heteromodal(r.spec.settings["train"]) == mixed)
+    ]
+    return over_seeds(mine, measured(SERIES[name], which))
+
+
+def labelled_shares(results: Sequence[Result]) -> list[float]:
+    """The labelled shares of some results."""
+    found = {missing.share_of(r.spec.settings["train"]) for r in results}
+    return sorted(share for share in found if share is not None)
+
+
+def _oracle(results: Sequence[Result], data: DataFacts) -> Number | None:
+    mine = [
+        r
+        for r in results
+        if r.data == data
+        and r.spec.method == "mlp"
+        and missing.share_of(r.spec.settings["train"]) is None
+    ]
+    return over_seeds(mine, measured("bc"))

@@ -1,0 +1,50 @@
+"""How a run is done, by the name of its method.
+
+A method trains in the directory that it is given (going on with what it finds there), evaluates,
+and returns plain data.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from mtm.errors import ConfigError, unknown
+from mtm.experiments.spec import RunSpec
+
+Method: TypeAlias = Callable[[RunSpec, Path, Sequence[Path]], dict[str, Any]]
+"""(what to run, its directory, the directories of the runs that it needs) -> plain data."""
+
+METHODS: dict[str, str] = {
+    "mtm": "mtm.experiments.train_masked:run",
+    "s-mtm": "mtm.experiments.train_masked:run",
+    # Waits for `ModelConfig.network`.
+    "mlp": "mtm.experiments.train_masked:run",
+    # Wait for `mtm.baselines`.
+    "dt": "mtm.experiments.train_agent:run",
+    "iql": "mtm.experiments.train_agent:run",
+    "cql": "mtm.experiments.train_agent:run",
+    "td3_bc": "mtm.experiments.train_agent:run",
+    # Waits for TD3 on representations.
+    "td3": "mtm.experiments.train_td3:run",
+}
+"""Name -> `module:function`, imported when first used."""
+
+
+def find(name: str) -> Method:
+    """The function of a method.
+
+    Raises:
+        ConfigError: There is no such method.
+    """
+    if name not in METHODS:
+        raise ConfigError(unknown("method", name, METHODS))
+    module, _, function = METHODS[name].partition(":")
+    method: Method = getattr(importlib.import_module(module), function)
+    return method
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: the run goes on with the next call
+    """A run was asked to stop before its end, and has saved what a later sitting needs."""

@@ -1,0 +1,40 @@
+"""Settings for data in which most episodes lack actions; the one place that knows their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+STATE_ONLY_MASK = "random-autoregressive+id"
+"""The masks of Heteromodal MTM: two-stage acting asks for inverse dynamics too."""
+
+LABELLED_PART = 0.5
+"""Of every batch of Heteromodal MTM, the share that is drawn from episodes with actions."""
+
+
+def labelled_only(share: float) -> dict[str, Any]:
+    """Train on a share of the episodes, those with actions, and on nothing else."""
+    return {**_drop(share), "complete_share": 1.0}
+
+
+def heteromodal(share: float) -> dict[str, Any]:
+    """Train on a share of the episodes with actions and on all others without."""
+    return {**_drop(share), "complete_share": LABELLED_PART, "mask": STATE_ONLY_MASK}
+
+
+def share_of(train: Mapping[str, Any]) -> float | None:
+    """The share with actions that some settings stand for; None where nothing was dropped."""
+    for pair in train.get("drop", ()):
+        name, _, share = pair.partition("=")
+        if name == "actions":
+            return round(1 - float(share), 6)
+    return None
+
+
+def is_heteromodal(train: Mapping[str, Any]) -> bool:
+    """Whether some settings also train on the episodes without actions."""
+    return bool(train.get("complete_share") not in (None, 1.0))
+
+
+def _drop(share: float) -> dict[str, Any]:
+    return {"drop": [f"actions={round(1 - share, 6)}"]}

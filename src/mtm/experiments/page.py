@@ -1,0 +1,163 @@
+"""The results of an experiment as files: README.md, results.csv, results.json, pictures."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mtm.checkpoint import write_atomically
+from mtm.experiments.drawing import Drawing, Table, data_notes, data_sets
+from mtm.experiments.over_seeds import Number
+from mtm.experiments.runner import Result
+from mtm.experiments.scales import Scale
+
+HOW_TO_READ = (
+    "`mean ± spread [low, high]`: mean and standard deviation over seeds (n - 1), and the 95 % "
+    "confidence interval of the mean (Student's t) where there are at least 3 seeds; one seed has "
+    "neither. `last` is the newest checkpoint, `best` the one with the lowest held-out loss. "
+    "`auto`: the 95 % quantile of the data's episode returns is asked for; `fixed`: the best of "
+    "them; \\* was chosen by looking at the environment, and does not compare with methods that "
+    "do not look. A claim holds if it does in most of the cases that were measured; "
+    "*comparable* allows the larger spread of the two."
+)
+
+
+def write_page(
+    name: str,
+    title: str,
+    drawing: Drawing,
+    results: Sequence[Result],
+    out: Path,
+    *,
+    scale: Scale,
+    command: str,
+) -> Path:
+    """Write everything but the pictures, which are drawn already; returns the page."""
+    about = _about(results, scale, command)
+    content = {
+        "experiment": name,
+        "title": title,
+        "numbers": list(drawing.records),
+        "claims": [vars(c) for c in drawing.claims],
+        "failed": [{"run": r.spec.label, "reason": r.reason} for r in results if r.reason],
+        "about": about,
+    }
+    write_atomically(out / "results.json", json.dumps(content, indent=2).encode())
+    write_atomically(out / "results.csv", _csv(drawing.records).encode())
+    write_atomically(out / "README.md", _page(title, drawing, results, about).encode())
+    return out / "README.md"
+
+
+def _page(title: str, drawing: Drawing, results: Sequence[Result], about: Mapping[str, Any]) -> str:
+    parts = [f"# {title}"]
+    for table in drawing.tables:
+        parts += [f"## {table.title}", _markdown(table)]
+    parts += [f"![{picture}]({picture})" for picture in drawing.pictures]
+    parts += [HOW_TO_READ, _list(drawing.notes)]
+    claims = Table(
+        "Claims", ("claim", "verdict", "cases"), [list(vars(c).values()) for c in drawing.claims]
+    )
+    parts += ["## Claims of the paper", _markdown(claims)]
+    failed = [f"{r.spec.label}: {r.reason}" for r in results if r.reason]
+    if failed:
+        parts += ["## Not measured", _list(failed)]
+    parts += ["## Data", _list(data_notes(data_sets(results)))]
+    parts += ["## Where the numbers come from", _provenance(about)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _about(results: Sequence[Result], scale: Scale, command: str) -> dict[str, Any]:
+    """Command, budgets, seeds, and every distinct origin of the results."""
+    origins: list[Mapping[str, Any]] = []
+    for result in results:
+        if result.provenance is not None and result.provenance not in origins:
+            origins.append(result.provenance)
+    return {
+        "command": command,
+        "scale": scale.name,
+        "seeds": sorted({r.spec.seed for r in results}),
+        "episodes": scale.episodes,
+        "threads": scale.threads,
+        "budgets": _budgets(results),
+        "origins": origins,
+    }
+
+
+def _budgets(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Steps, batch and time of the finished runs, by method."""
+    groups: dict[tuple[str, int | None, int | None], list[Result]] = {}
+    for result in results:
+        parts = [part for part in result.spec.settings.values() if isinstance(part, dict)]
+        sizes = next((part for part in parts if "steps" in part or "updates" in part), {})
+        steps = sizes.get("steps", sizes.get("updates"))
+        key = (result.spec.method, steps, sizes.get("batch_size"))
+        groups.setdefault(key, []).append(result)
+    budgets = []
+    for (method, steps, batch), mine in groups.items():
+        seconds = Number.of(r.value.get("seconds") for r in mine if r.value is not None)
+        budgets.append(
+            {
+                "method": method,
+                "steps": steps,
+                "batch_size": batch,
+                "runs": len(mine),
+                "finished": sum(r.value is not None for r in mine),
+                "seconds": None if seconds is None else seconds.mean,
+            }
+        )
+    return budgets
+
+
+def _provenance(about: Mapping[str, Any]) -> str:
+    rows = [
+        [
+            str(b["method"]),
+            "-" if b["steps"] is None else f"{b['steps']:,}",
+            "-" if b["batch_size"] is None else f"{b['batch_size']:,}",
+            f"{b['finished']} of {b['runs']}",
+            "-" if b["seconds"] is None else f"{b['seconds']:,.0f}",
+        ]
+        for b in about["budgets"]
+    ]
+    columns = ("method", "steps", "batch", "runs finished", "seconds of training, mean")
+    lines = [
+        f"Command: `{about['command']}`",
+        f"Scale {about['scale']}; seeds {', '.join(map(str, about['seeds']))}; "
+        f"{about['episodes']} episode(s) for every policy and target; {about['threads']} CPU "
+        "thread(s) for every run.",
+    ]
+    for origin in about["origins"]:
+        machine, versions = origin["machine"], origin["versions"]
+        told = ", ".join(f"{name} {version}" for name, version in versions.items())
+        lines.append(
+            f"Commit {origin['commit'] or 'unknown (not a checkout)'}; {told}; "
+            f"{machine['system']}, {machine['processor']}, {machine['cores']} cores."
+        )
+    return _markdown(Table("Budgets", columns, rows)) + "\n\n" + _list(lines)
+
+
+def _markdown(table: Table) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    rule = "|" + "---|" * len(table.columns)
+    return "\n".join([line(table.columns), rule, *(line(row) for row in table.rows)])
+
+
+def _list(lines: Sequence[str]) -> str:
+    return "\n".join("- " + line.replace("\n", " ") for line in lines)
+
+
+def _csv(records: Sequence[Mapping[str, Any]]) -> str:
+    columns = list(dict.fromkeys(key for record in records for key in record))
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns)
+    writer.writeheader()
+    for record in records:
+        values = " ".join(repr(value) for value in record["values"])
+        writer.writerow({**record, "values": values})
+    return text.getvalue()

@@ -1,0 +1,102 @@
+"""Bars and curves with their spread over seeds, as PNG files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import nan
+from pathlib import Path
+from typing import Any
+
+from mtm.errors import require
+from mtm.experiments.over_seeds import Number
+
+COLOURS = ("#7f7f7f", "#1c7ed6", "#d9480f", "#2b8a3e", "#862e9c", "#e67700", "#0b7285", "#a61e4d")
+
+
+def bars(
+    file: Path,
+    panels: Mapping[str, Mapping[str, Mapping[str, Number | None]]],
+    *,
+    ylabel: str,
+) -> str:
+    """Grouped bars: panel -> group -> series -> number. Returns the name of the file."""
+    figure, axes = _figure(len(panels))
+    for ax, (title, groups) in zip(axes, panels.items(), strict=True):
+        series = list(dict.fromkeys(name for group in groups.values() for name in group))
+        width = 0.8 / max(len(series), 1)
+        for i, name in enumerate(series):
+            numbers = [group.get(name) for group in groups.values()]
+            places = [g + (i - (len(series) - 1) / 2) * width for g in range(len(groups))]
+            ax.bar(
+                places,
+                [n.mean if n else 0.0 for n in numbers],
+                width * 0.9,
+                yerr=[nan if n is None or n.spread is None else n.spread for n in numbers],
+                capsize=2,
+                color=COLOURS[i % len(COLOURS)],
+                label=name,
+            )
+        ax.set_xticks(range(len(groups)), list(groups), fontsize=8)
+        _finish(ax, title, ylabel)
+    return _save(figure, file)
+
+
+def lines(
+    file: Path,
+    panels: Mapping[str, Mapping[str, Sequence[tuple[float, Number]]]],
+    *,
+    xlabel: str,
+    ylabel: str,
+    log: bool = False,
+    levels: Mapping[str, float] | None = None,
+) -> str:
+    """Curves with bands: panel -> series -> points. Returns the name of the file.
+
+    Args:
+        file: Where to.
+        panels: Points are (x, number).
+        xlabel: Of all panels.
+        ylabel: Of all panels.
+        log: Whether x is drawn on a logarithmic scale.
+        levels: Panel -> height of a dashed line.
+    """
+    figure, axes = _figure(len(panels))
+    for ax, (title, series) in zip(axes, panels.items(), strict=True):
+        for i, (name, points) in enumerate(series.items()):
+            if not points:
+                continue
+            xs = [x for x, _ in points]
+            means = [n.mean for _, n in points]
+            spreads = [n.spread or 0.0 for _, n in points]
+            colour = COLOURS[i % len(COLOURS)]
+            ax.plot(xs, means, color=colour, marker="o", ms=3, lw=1.2, label=name)
+            low = [m - s for m, s in zip(means, spreads, strict=True)]
+            high = [m + s for m, s in zip(means, spreads, strict=True)]
+            ax.fill_between(xs, low, high, color=colour, alpha=0.15, lw=0)
+        if levels and title in levels:
+            ax.axhline(levels[title], color="#333333", ls="--", lw=1)
+        if log and ax.lines:  # an empty panel has no logarithm
+            ax.set_xscale("log")
+        ax.set_xlabel(xlabel, fontsize=8)
+        _finish(ax, title, ylabel)
+    return _save(figure, file)
+
+
+def _figure(panels: int) -> tuple[Any, list[Any]]:
+    figure_class = require("matplotlib.figure", extra="report").Figure
+    figure = figure_class(figsize=(max(5.0 * panels, 5.0), 3.4), layout="constrained")
+    return figure, list(figure.subplots(1, max(panels, 1), squeeze=False)[0][:panels])
+
+
+def _finish(ax: Any, title: str, ylabel: str) -> None:
+    ax.set_title(title, fontsize=9)
+    ax.set_ylabel(ylabel, fontsize=8)
+    ax.tick_params(labelsize=8)
+    ax.spines[["top", "right"]].set_visible(False)
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(fontsize=7, frameon=False)
+
+
+def _save(figure: Any, file: Path) -> str:
+    figure.savefig(file, dpi=120)
+    return file.name

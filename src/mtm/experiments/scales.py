@@ -1,0 +1,85 @@
+"""How large: `smoke` for tests, `cpu` for two cores and an afternoon, `paper` for GPU machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mtm.config import TrainConfig, preset
+
+CPU_STEPS = 2000
+"""Half of the preset's, for `table1` and `capabilities` on three data sets each to fit into three
+hours on two cores; docs/reproducing.md has the sum."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The sizes of an experiment.
+
+    Attributes:
+        name: `smoke`, `cpu` or `paper`.
+        train: Settings of MTM; everything else is derived from them.
+        seeds: How many, if not said otherwise.
+        episodes: Of every policy and target.
+        agent_steps: Updates of IQL, CQL, TD3+BC; DT takes those of MTM, whose batches cost alike.
+        mlp_batch_size: Of the MLPs.
+        shares: Labelled shares of `heteromodal` and `data-efficiency`.
+        lengths: Segment lengths of `length`.
+        td3_updates: Of TD3 on representations.
+        threads: CPU threads of every run.
+    """
+
+    name: str
+    train: TrainConfig
+    seeds: int
+    episodes: int
+    agent_steps: int
+    mlp_batch_size: int
+    shares: tuple[float, ...]
+    lengths: tuple[int, ...]
+    td3_updates: int
+    threads: int
+
+
+def _smoke() -> TrainConfig:
+    return replace(preset("tiny"), steps=20, validate_every=10, checkpoint_every=10, log_every=5)
+
+
+SCALES = {
+    "smoke": Scale(
+        name="smoke",
+        train=_smoke(),
+        seeds=1,
+        episodes=1,
+        agent_steps=20,
+        mlp_batch_size=32,
+        shares=(0.1,),
+        lengths=(2, 4),
+        td3_updates=20,
+        threads=1,
+    ),
+    "cpu": Scale(
+        name="cpu",
+        train=replace(preset("cpu"), steps=CPU_STEPS),
+        seeds=2,
+        episodes=20,
+        agent_steps=10_000,
+        mlp_batch_size=256,
+        shares=(0.01, 0.03, 0.1),
+        lengths=(2, 4, 8, 16),
+        td3_updates=20_000,
+        threads=1,
+    ),
+    "paper": Scale(
+        name="paper",
+        train=preset("paper"),
+        seeds=4,
+        episodes=20,
+        agent_steps=1_000_000,
+        mlp_batch_size=4096,
+        shares=(0.01, 0.03, 0.1, 0.3, 0.95),
+        lengths=(2, 4, 8, 16, 32),
+        td3_updates=100_000,
+        threads=4,
+    ),
+}
+"""By name."""

@@ -1,0 +1,162 @@
+"""Offline RL: MTM's return-conditioned acting beside other algorithms (the paper's Table 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mtm.experiments import paper, pictures, recipes
+from mtm.experiments.data import DataFacts
+from mtm.experiments.drawing import (
+    NOT_RUN,
+    Claim,
+    Drawing,
+    Pair,
+    Table,
+    Which,
+    claim,
+    data_sets,
+    measured,
+    over_seeds,
+    record,
+)
+from mtm.experiments.over_seeds import Number, text
+from mtm.experiments.runner import Result
+from mtm.experiments.scales import Scale
+from mtm.experiments.spec import RunSpec
+
+TITLE = "Offline RL (Table 1)"
+
+_SETS = tuple(
+    f"d4rl:{env}-{kind}-v2"
+    for kind in ("medium-replay", "medium", "medium-expert")
+    for env in ("halfcheetah", "hopper", "walker2d")
+)
+DATA = {"smoke": ("builtin:hopper",), "cpu": _SETS[:3], "paper": _SETS}
+
+METHODS = {
+    "bc": ("BC (MLP)", "mlp", "bc"),
+    "rvs": ("RvS (MLP)", "mlp", "rcbc"),
+    "dt": ("DT", "dt", "dt"),
+    "td3_bc": ("TD3+BC", "td3_bc", "td3_bc"),
+    "cql": ("CQL", "cql", "cql"),
+    "iql": ("IQL", "iql", "iql"),
+    "mtm": ("MTM", "mtm", "rcbc"),
+}
+"""The paper's name -> name for people, method, task."""
+
+ON_TARGETS = ("rcbc", "dt")
+"""Tasks that act on a target; the others have one number, shown under `auto`."""
+
+ONLY_PAPER = {"tt": "Trajectory Transformer", "mopo": "MOPO"}
+
+COLUMNS: dict[str, tuple[Which, str]] = {
+    "last, auto": ("last", "auto"),
+    "last, fixed": ("last", "fixed"),
+    "last, best of sweep*": ("last", "best"),
+    "best checkpoint, auto": ("best", "auto"),
+    "best checkpoint, best of sweep*": ("best", "best"),
+}
+"""Title -> checkpoint and target."""
+
+
+def runs(scale: Scale, data: Sequence[str], seeds: int) -> list[RunSpec]:
+    """All methods on all data sets with all seeds."""
+    listed = []
+    for d in data:
+        for seed in range(seeds):
+            listed.append(recipes.masked(scale, d, seed))
+            listed += [recipes.mlp(scale, d, seed, task) for task in ("bc", "rcbc")]
+            listed += [recipes.agent(scale, d, seed, m) for m in ("dt", "td3_bc", "cql", "iql")]
+    return listed
+
+
+def draw(results: Sequence[Result], out: Path) -> Drawing:
+    """A row for every method, beside the paper's score."""
+    sets = data_sets(results)
+    records = [
+        record(
+            score(results, d, name, which, target),
+            data=d.name,
+            method=name,
+            checkpoint=which,
+            target=target,
+            paper=_paper(d, name),
+        )
+        for d in sets
+        for name in METHODS
+        for which, target in COLUMNS.values()
+    ]
+    bars = {
+        d.name: {title: score(results, d, name) for name, (title, _, _) in METHODS.items()}
+        for d in sets
+    }
+    picture = pictures.bars(
+        out / "table1.png", {"score, last checkpoint, target auto": bars}, ylabel="score"
+    )
+    rows = [row for d in sets for row in _rows(results, d)]
+    table = Table("Scores", ("data", "method", *COLUMNS, "paper"), rows)
+    notes = (
+        "Score: D4RL's normalised one; for Adroit, steps with the goal achieved.",
+        "Trajectory Transformer and MOPO were not run; their column is the paper's.",
+        f"The paper's averages over its nine sets: {_averages()}.",
+    )
+    return Drawing([table], records, _claims(results, sets), [picture], notes)
+
+
+def score(
+    results: Sequence[Result],
+    data: DataFacts,
+    name: str,
+    which: Which = "last",
+    target: str = "auto",
+) -> Number | None:
+    """The score of a method, by the paper's name for it."""
+    _, method, task = METHODS[name]
+    if task not in ON_TARGETS and target != "auto":
+        return None
+    mine = [
+        r
+        for r in results
+        if r.data == data
+        and r.spec.method == method
+        and (method != "mlp" or r.spec.settings["evaluate"]["tasks"] == [task])
+    ]
+    return over_seeds(mine, measured(task, which, target))
+
+
+def _rows(results: Sequence[Result], data: DataFacts) -> list[list[str]]:
+    rows = [
+        [data.name, title]
+        + [text(score(results, data, name, *column)) for column in COLUMNS.values()]
+        + [_shown(_paper(data, name))]
+        for name, (title, _, _) in METHODS.items()
+    ]
+    blank = [""] * (len(COLUMNS) - 1)
+    for name, title in ONLY_PAPER.items():
+        rows.append([data.name, title, NOT_RUN, *blank, _shown(_paper(data, name))])
+    return rows
+
+
+def _claims(results: Sequence[Result], sets: Sequence[DataFacts]) -> list[Claim]:
+    def pairs(other: str) -> list[Pair]:
+        return [Pair(d.name, score(results, d, "mtm"), score(results, d, other)) for d in sets]
+
+    return [
+        claim("MTM's RCBC outperforms DT", pairs("dt"), strictly=True),
+        claim("MTM's RCBC outperforms RvS", pairs("rvs"), strictly=True),
+        claim("MTM is competitive with CQL", pairs("cql")),
+        claim("MTM is competitive with IQL", pairs("iql")),
+    ]
+
+
+def _paper(data: DataFacts, name: str) -> float | None:
+    return paper.TABLE_1.get(data.row or ("", ""), {}).get(name)
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _averages() -> str:
+    return ", ".join(f"{n.upper()} {v}" for n, v in paper.TABLE_1_AVERAGE.items())

@@ -1,0 +1,35 @@
+"""The method behind DT, IQL, CQL and TD3+BC: train an agent, let it act by the same rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mtm import checkpoint
+from mtm.errors import RunError, require
+from mtm.evaluate import Request
+from mtm.experiments.methods import Stopped
+from mtm.experiments.spec import RunSpec
+
+
+def run(spec: RunSpec, folder: Path, needs: Sequence[Path]) -> dict[str, Any]:
+    """Train the agent `spec.method` with `settings["agent"]`; act as `settings["evaluate"]` says.
+
+    Returns:
+        As `mtm.experiments.train_masked.run`, with one task of the agent's name. Agents do not look
+        at held-out episodes, so that `best` is `last`.
+    """
+    baselines = require("mtm.baselines", extra="baselines")
+    config = baselines.AgentConfig.from_json(spec.settings["agent"])
+    agent = baselines.train_agent(spec.method, spec.data, config, folder, resume=True, silent=True)
+    if agent.step < config.steps:
+        raise Stopped
+    notices: list[str] = []
+    request = Request(**spec.settings["evaluate"])
+    tasks = baselines.evaluate_agent(agent, request, say=notices.append)["tasks"]
+    if tasks[spec.method] is None:
+        raise RunError(f"could not measure returns: {' '.join(notices)}")
+    last = {"step": agent.step, "tasks": tasks, "notices": notices}
+    seconds = checkpoint.load(folder / "checkpoints").state.seconds
+    return {"seconds": seconds, "last": last, "best": last}

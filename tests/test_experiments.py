@@ -1,0 +1,397 @@
+"""The harness: what a run is, when it is done, what fails, and what is written about it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtm import checkpoint
+from mtm.cli import main
+from mtm.config import preset
+from mtm.experiments import (
+    EXPERIMENTS,
+    capabilities,
+    data_efficiency,
+    heteromodal,
+    length,
+    masking,
+    methods,
+    paper,
+    representation,
+    runner,
+    table1,
+)
+from mtm.experiments.data import DataFacts, facts
+from mtm.experiments.drawing import Pair, claim
+from mtm.experiments.engines import Finished, LocalEngine
+from mtm.experiments.execute import execute, read
+from mtm.experiments.lock import locked
+from mtm.experiments.over_seeds import Number, at_least
+from mtm.experiments.runner import Result, plan, results, run_all
+from mtm.experiments.scales import SCALES
+from mtm.experiments.spec import RunSpec
+from mtm.experiments.view import time_left
+
+DATA = "builtin:point-mass"
+SMOKE = SCALES["smoke"]
+
+
+@pytest.fixture(autouse=True)
+def _threads_as_before() -> Iterator[None]:
+    """A run sets the threads of its process, which here is that of all tests."""
+    variables, threads = dict(os.environ), torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    for name in set(os.environ) - set(variables):
+        del os.environ[name]
+    os.environ.update(variables)
+
+
+class InThisProcess:
+    """An engine that computes a run when it is submitted."""
+
+    def __init__(self) -> None:
+        self.order: list[Path] = []
+        self._finished: list[Finished] = []
+
+    def has_room(self) -> bool:
+        return not self._finished
+
+    def submit(self, folder: Path, threads: int) -> None:
+        self.order.append(folder)
+        self._finished.append(Finished(folder, execute(folder)))
+
+    def wait(self, seconds: float) -> list[Finished]:
+        finished, self._finished = self._finished, []
+        return finished
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def _toy(monkeypatch) -> None:
+    monkeypatch.setitem(methods.METHODS, "toy", "toy_methods:run")
+
+
+def toy(
+    seed: int = 0, label: str = "a toy", needs: tuple[RunSpec, ...] = (), **settings
+) -> RunSpec:
+    return RunSpec("toy", DATA, seed, settings, label, needs)
+
+
+def compute(specs: list[RunSpec], out: Path) -> tuple[list[Result], InThisProcess]:
+    engine = InThisProcess()
+    states = plan(specs, out)
+    run_all(states, engine, lambda states: None)
+    return results(specs, states), engine
+
+
+def test_the_key_is_what_the_run_is() -> None:
+    spec = toy(width=(1, 2))
+    assert spec.key("f") == replace(spec, label="another").key("f")
+    assert spec.key("f") == RunSpec.from_json(json.loads(json.dumps(spec.to_json()))).key("f")
+    others = [
+        spec.key("g"),
+        replace(spec, seed=1).key("f"),
+        replace(spec, data="builtin:hopper").key("f"),
+        replace(spec, method="mtm").key("f"),
+        replace(spec, settings={"width": [1, 3]}).key("f"),
+        replace(spec, needs=(toy(),)).key("f"),
+        replace(spec, needs=(toy(seed=1),)).key("f"),
+    ]
+    assert len({spec.key("f"), *others}) == len(others) + 1
+
+
+@pytest.mark.usefixtures("_toy")
+def test_a_failure_stops_nothing_and_is_tried_again(tmp_path: Path) -> None:
+    cure = tmp_path / "cure"
+    bad = toy(label="bad", unless=str(cure))
+    after = toy(label="after", needs=(bad,))
+    specs = [bad, after, toy(1), replace(toy(2), data="nowhere.hdf5"), replace(toy(3), method="x")]
+    found, _ = compute(specs, tmp_path / "out")
+    reasons = [r.reason for r in found]
+    assert reasons[0] == "ValueError: a cable came loose"
+    assert reasons[1] == "needs a run that failed: bad"
+    assert found[2].value == {"seed": 1, "needs": []}
+    assert "no data set at 'nowhere.hdf5'" in reasons[3]
+    assert "unknown method 'x'" in reasons[4]
+    folder = tmp_path / "out" / "runs" / bad.key(facts(DATA).fingerprint)
+    assert "Traceback" in (folder / "log.txt").read_text()
+    cure.touch()
+    found, engine = compute(specs[:3], tmp_path / "out")
+    assert [r.reason for r in found] == [None, None, None]
+    assert found[1].value == {"seed": 0, "needs": [".."]}  # bad was called twice, then needed
+    assert len(engine.order) == 2  # the third was not repeated
+
+
+@pytest.mark.usefixtures("_toy")
+def test_what_is_needed_comes_first_and_equal_runs_are_one(tmp_path: Path) -> None:
+    first = toy(label="first")
+    later = toy(5, needs=(first,))
+    found, engine = compute([later, replace(first, label="same"), later], tmp_path)
+    assert [read(folder / "spec.json")["spec"]["seed"] for folder in engine.order] == [0, 5]
+    assert found[0].value == found[2].value == {"seed": 5, "needs": ["."]}
+
+
+HOLD = "import sys, time; from pathlib import Path; from mtm.experiments.lock import locked\n"
+HOLD += "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+
+
+@pytest.mark.usefixtures("_toy")
+def test_a_lock_dies_with_its_holder(tmp_path: Path) -> None:
+    (state,) = plan([toy()], tmp_path)
+    assert state.folder is not None
+    words = [sys.executable, "-c", HOLD, str(state.folder / "lock")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        assert execute(state.folder) == "busy"
+        assert not (state.folder / "work").exists()
+        holder.kill()
+        with locked(state.folder / "lock") as mine:  # waits for the death
+            assert mine
+    assert execute(state.folder) == "done"
+    assert execute(state.folder) == "done"
+    assert (state.folder / "work" / "calls").read_text() == "."
+
+
+@pytest.mark.usefixtures("_toy")
+def test_a_run_of_another_process_is_waited_for(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(runner, "SECONDS_UNTIL_NEXT_TRY", 0.05)
+    monkeypatch.setattr(runner, "SECONDS_BETWEEN_LOOKS", 0.05)
+    states = plan([toy(), toy(1)], tmp_path)
+    seen = []
+    with ExitStack() as another:
+        assert another.enter_context(locked(states[0].folder / "lock"))
+
+        def look(states) -> None:
+            seen.append([state.status for state in states])
+            if seen[-1] == ["elsewhere", "done"]:
+                another.close()
+
+        run_all(states, InThisProcess(), look)
+    assert ["elsewhere", "done"] in seen  # the other run went on meanwhile
+    assert seen[-1] == ["done", "done"]
+
+
+def test_a_worker_whose_parent_is_gone_saves(tmp_path: Path) -> None:
+    config = replace(preset("tiny"), steps=100_000, validate_every=50_000, checkpoint_every=50_000)
+    spec = RunSpec("mtm", DATA, 0, {"train": config.to_json(), "threads": 1}, "long")
+    (state,) = plan([spec], tmp_path)
+    engine = LocalEngine(1)
+    engine.submit(state.folder, 1)
+    while "of training left" not in time_left(spec, state.folder):
+        assert engine.wait(0.05) == []
+    engine.close()  # as the end of the parent: the worker's input ends
+    saved = checkpoint.steps(state.folder / "work" / "checkpoints")
+    assert len(saved) == 1
+    assert 0 < saved[0] < 50_000
+    assert not (state.folder / "running.json").exists()
+    assert not (state.folder / "failure.json").exists()
+
+
+def test_a_process_that_dies_is_a_failure_of_its_run(tmp_path: Path) -> None:
+    config = replace(preset("tiny"), steps=100_000)
+    spec = RunSpec("mtm", DATA, 0, {"train": config.to_json(), "threads": 1}, "long")
+    states = plan([spec], tmp_path)
+    engine = LocalEngine(1)
+    running = states[0].folder / "running.json"
+
+    def kill_once(states) -> None:
+        if running.exists():
+            os.kill(read(running)["pid"], signal.SIGKILL)
+            running.unlink()
+
+    run_all(states, engine, kill_once)
+    engine.close()
+    assert states[0].reason == "its process ended with exit code -9"
+
+
+def test_numbers_over_seeds_by_hand() -> None:
+    three = Number((1.0, 2.0, 3.0))
+    assert (three.mean, three.spread) == (2.0, 1.0)
+    assert three.interval == pytest.approx(4.303 / 3**0.5)
+    assert three.text() == "2.0 ± 1.0 [-0.5, 4.5]"
+    assert Number((1.0, 2.0)).text(".2f") == "1.50 ± 0.71"
+    assert Number((1.0,)).text() == "1.0"
+    assert Number.of([None, None]) is None
+    assert at_least(Number((1.5, 1.5)), three)
+    assert not at_least(Number((0.9, 0.9)), three)
+    assert at_least(Number((2.9, 2.9)), three, higher_is_better=False)
+
+
+def test_claims() -> None:
+    one, two, wide = Number((1.0,)), Number((2.0,)), Number((0.5, 2.5))
+    assert claim("", [Pair("a", two, one), Pair("b", one, two)]).verdict == "does not hold"
+    assert claim("", [Pair("a", two, one), Pair("b", one, None)]).verdict == "holds"
+    assert claim("", [Pair("a", wide, two)]).verdict == "holds"
+    assert claim("", [Pair("a", wide, two)], strictly=True).verdict == "does not hold"
+    assert claim("", [Pair("a", two, one, higher_is_better=False)]).verdict == "does not hold"
+    assert claim("", [Pair("a", None, one)]).verdict == "not measured"
+
+
+def test_the_papers_figures_agree_with_each_other() -> None:
+    """Averages of Table 1, and MTM's column against the appendix."""
+    for method, average in paper.TABLE_1_AVERAGE.items():
+        column = [row[method] for row in paper.TABLE_1.values()]
+        assert sum(column) / 9 == pytest.approx(average, abs=0.06), method
+    assert len(paper.CAPABILITIES) == 64
+    assert sum(paper.COMPARABLE.values()) == 11
+    for key, row in paper.TABLE_1.items():
+        assert abs(row["mtm"] - paper.CAPABILITIES[(*key, "rcbc")]["mtm"].mean) < 8
+
+
+def test_data_are_matched_with_the_papers(tmp_path: Path) -> None:
+    hopper = facts("builtin:hopper")
+    assert (hopper.row, hopper.is_papers) == (("hopper", "medium-replay"), False)
+    assert facts(DATA).row is None
+
+
+HOPPER = DataFacts("d4rl:hopper-expert-v2", "hopper-expert-v2", "f", "Hopper-v4",
+                   ("hopper", "expert"), True, 1_000_000, 1000)  # fmt: skip
+
+
+def made_up(specs: list[RunSpec], score) -> list[Result]:
+    """Results as the methods give them, with scores of one's own."""
+
+    def roll(spec: RunSpec, task: str) -> dict:
+        return {"score": {"mean": score(spec, task)}, "return": {"mean": 0.0}}
+
+    def tasks(spec: RunSpec) -> dict:
+        found: dict = {}
+        for task in spec.settings["evaluate"].get("tasks", [spec.method]):
+            one = roll(spec, task)
+            if task in ("fd", "id"):
+                found[task] = {"normalized": score(spec, task), "raw": 2 * score(spec, task)}
+            else:
+                many = task in ("rcbc", "two_stage", "dt")
+                found[task] = dict.fromkeys(("auto", "fixed", "best"), one) if many else one
+        return found
+
+    gathered = []
+    for spec in specs:
+        if spec.method == "td3":
+            rate = score(spec, "td3")
+            curve = [
+                {"updates": u, "seconds": u / 2, "return_mean": rate * u} for u in (0, 50, 100)
+            ]
+            value: dict = {"curve": curve}
+        else:
+            last = {"step": 1, "tasks": tasks(spec)}
+            value = {"last": last, "best": last, "seconds": 1.0}
+        gathered.append(Result(spec, HOPPER, value, {"commit": None}, None))
+    return gathered
+
+
+def by_method(spec: RunSpec, task: str) -> float:
+    """Better in this order, and a little by seed."""
+    order = ("mlp", "dt", "td3_bc", "cql", "iql", "s-mtm", "mtm")
+    return 10.0 * order.index(spec.method) + spec.seed
+
+
+def test_table1_is_drawn(tmp_path: Path) -> None:
+    specs = table1.runs(SMOKE, [HOPPER.spec], 3)
+    assert len(specs) == 3 * 7
+    drawn = table1.draw(made_up(specs, by_method), tmp_path)
+    rows = {row[1]: row[2:] for row in drawn.tables[0].rows}
+    assert rows["DT"][0] == "11.0 ± 1.0 [8.5, 13.5]"
+    assert rows["CQL"][1] == "-"  # is told no target
+    assert rows["MOPO"][0] == "not run"
+    assert [c.verdict for c in drawn.claims] == ["holds"] * 4
+    assert (tmp_path / "table1.png").stat().st_size > 5000
+
+
+def test_capabilities_are_drawn_with_the_papers_figures(tmp_path: Path) -> None:
+    specs = capabilities.runs(SMOKE, [HOPPER.spec], 1)
+    assert len(specs) == 1 + 4 + 4
+    drawn = capabilities.draw(made_up(specs, by_method), tmp_path)
+    bc, _, inverse, _ = drawn.tables[0].rows
+    assert bc[2:6] == ["0.0", "50.0", "60.0", "yes"]
+    assert bc[6:] == ["111.14 ± 0.33", "111.81 ± 0.18", "107.35 ± 7.77", "yes"]
+    assert inverse[5] == "no"  # an error: lower is better
+    assert drawn.tables[-1].rows[0][4] == "120"
+    assert len(drawn.pictures) == 2
+
+
+def test_masking_and_length_are_drawn(tmp_path: Path) -> None:
+    masks = {"random": 1.0, "random-autoregressive": 2.0, "rcbc": 3.0}
+    specs = masking.runs(SMOKE, [HOPPER.spec], 1)
+    made = made_up(specs, lambda spec, task: masks[spec.settings["train"]["mask"]])
+    drawn = masking.draw(made, tmp_path)
+    assert [c.verdict for c in drawn.claims] == ["holds", "does not hold"]
+    specs = length.runs(SMOKE, [HOPPER.spec], 1)
+    made = made_up(specs, lambda s, task: s.settings["train"]["model"]["segment_length"])
+    drawn = length.draw(made, tmp_path)
+    assert [row[1:3] for row in drawn.tables[0].rows] == [["2", "2.0"], ["4", "4.0"]]
+    assert drawn.claims[0].verdict == "holds"
+
+
+def test_heteromodal_and_data_efficiency_are_drawn(tmp_path: Path) -> None:
+    scores = {"bc": 10.0, "rcbc": 20.0, "two_stage": 30.0}
+    specs = heteromodal.runs(SMOKE, [HOPPER.spec], 1)
+    made = made_up(specs, lambda spec, task: scores[task])
+    drawn = heteromodal.draw(made, tmp_path)
+    assert drawn.tables[0].rows == [[HOPPER.name, "10%", "10.0", "20.0", "30.0", "20.0", "10.0"]]
+    assert [c.verdict for c in drawn.claims] == ["holds", "holds"]
+    shared = data_efficiency.runs(SMOKE, [HOPPER.spec], 1)
+    assert {s.key("") for s in shared} < {s.key("") for s in specs}
+    drawn = data_efficiency.draw(made_up(shared, lambda spec, task: scores[task]), tmp_path)
+    assert drawn.tables[0].rows == [[HOPPER.name, "10%", "100,000", "10.0", "20.0", "30.0"]]
+
+
+def test_representation_is_drawn(tmp_path: Path) -> None:
+    specs = representation.runs(SMOKE, [HOPPER.spec], 1)
+    assert [len(spec.needs) for spec in specs] == [0, 1, 1, 1, 1]
+    rates = {"raw": 1.0, "state-finetuned": 2.0}
+    made = made_up(specs, lambda s, task: rates.get(s.settings["td3"]["variant"], 0.5))
+    drawn = representation.draw(made, tmp_path)
+    rows = {row[1]: row[2:] for row in drawn.tables[0].rows}
+    assert rows["raw"] == ["50.0", "100.0", "100", "1.00"]
+    assert rows["state-finetuned"] == ["100.0", "200.0", "50", "0.50"]
+    assert drawn.claims[0].verdict == "holds"
+    walker = representation.runs(SCALES["cpu"], ["/data/walker"], 1)
+    assert {spec.data for spec in walker} == {"exorl:stand:/data/walker", "exorl:walk:/data/walker"}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("scale", SCALES)
+def test_runs_are_complete_plain_data(name: str, scale: str) -> None:
+    import importlib
+
+    module = importlib.import_module(EXPERIMENTS[name])
+    specs = module.runs(SCALES[scale], module.DATA[scale], 2)
+    for spec in specs:
+        assert spec.method in methods.METHODS
+        assert spec.settings["threads"] == SCALES[scale].threads
+        assert RunSpec.from_json(spec.to_json()) == spec
+    assert bool(specs) or name == "representation"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["representation"], "representation needs --data"),
+        (["length", "--seeds", "0"], "--seeds must be at least 1, got 0"),
+        (["length", "--address", "auto"], "--address is for --engine ray"),
+        (["length", "--data", "nowhere.hdf5"], "8 of 8 runs failed"),
+    ],
+)
+def test_bad_orders(words: list, message: str, tmp_path: Path, capsys) -> None:
+    assert main(["reproduce", *words, "--out", str(tmp_path)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_what_cannot_be_measured_is_a_failure(tmp_path: Path) -> None:
+    found, _ = compute(length.runs(SMOKE, [DATA], 1)[:1], tmp_path)
+    assert found[0].reason is not None
+    assert found[0].reason.startswith("could not measure bc, rcbc: no environment")
