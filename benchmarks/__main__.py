@@ -13,13 +13,14 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import evaluation, sampling, startup, training
+from benchmarks import evaluation, representation, sampling, startup, training
 from benchmarks.timing import Row, peak_flops
 
 PARTS = {
     "training": training.measure,
     "sampling": sampling.measure,
     "evaluation": evaluation.measure,
+    "representation": representation.measure,
     "startup": startup.measure,
 }
 

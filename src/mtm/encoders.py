@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from mtm.asking import index, modality_of, only
 from mtm.errors import ConfigError, DataError
-from mtm.model import encode_step
 from mtm.modalities import Modality
+from mtm.model import encode_step
 from mtm.run import Run, load_run
 
 ENCODED_AT_ONCE = 8192

@@ -347,7 +347,10 @@ class Layer(nn.Module):
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, block: Block, attend: Tensor | None) -> Tensor:
         """Attention within a block; the result for its packed tokens, (packed, D)."""
         dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attend, dropout_p=dropout)
+        if k.shape[2] == 2 and attend is None and not dropout:
+            mixed = _attend_to_two(q, k, v)
+        else:
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attend, dropout_p=dropout)
         mixed = mixed.transpose(1, 2).reshape(block.count * block.width, -1)
         return mixed if block.slots is None else take(mixed, block.slots)
 
@@ -360,6 +363,17 @@ class Layer(nn.Module):
 
     def _drop(self, x: Tensor) -> Tensor:
         return drop(x, self.dropout) if self.training and self.dropout else x
+
+
+def _attend_to_two(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention to two tokens, (S, H, 2, D/H) each: a softmax of two is a sigmoid of their gap.
+
+    For pairs it is no slower than PyTorch's kernel, which cannot be mapped over (`torch.vmap`), as
+    libraries do with the networks of several critics.
+    """
+    (k1, k2), (v1, v2) = k.split(1, dim=2), v.split(1, dim=2)  # (S, H, 1, D/H)
+    gap = (q * (k1 - k2)).sum(dim=-1, keepdim=True) / math.sqrt(q.shape[-1])
+    return torch.lerp(v2, v1, gap.sigmoid())
 
 
 def between_visible(values: Tensor, visible: Tensor) -> Tensor:

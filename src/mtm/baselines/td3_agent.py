@@ -68,6 +68,7 @@ class TD3Agent(nn.Module):
             bounds=(torch.from_numpy(low), torch.from_numpy(high)),
             policy_noise=0.0,  # it is in the batch, where it is a function of seed and step
             loss_function="l2",
+            deactivate_vmap=True,  # one critic after the other is faster, by a fifth on a CPU
         )
         self.loss.make_value_estimator(ValueEstimators.TD0, gamma=config.discount)
         self._targets = SoftUpdate(self.loss, tau=config.target_rate)
@@ -116,7 +117,7 @@ class TD3Agent(nn.Module):
         Returns:
             The critics' and the actor's loss, (2,).
         """
-        if "pair" not in batch.keys():
+        if batch.get("pair", None) is None:
             batch["pair"] = self._networks[1](batch["state"], batch["action"])
         critic_loss, _ = self.loss.value_loss(batch)
         actor_loss, _ = self.loss.actor_loss(batch)

@@ -56,19 +56,16 @@ class TD3Config:
     seed: int = 0
     """Makes weights, batches and noise."""
     evaluate_every: int = 1000
-    """Updates between evaluations."""
+    """Updates between evaluations; each is followed by a checkpoint."""
     evaluation_episodes: int = 10
     """Episodes of each evaluation."""
-    checkpoint_every: int = 5000
-    """Updates between checkpoints."""
 
     def __post_init__(self) -> None:
         raise_if(self.faults())
 
     def faults(self) -> list[str]:
         """Everything that is wrong."""
-        counts = ("updates", "batch_size", "hidden")
-        counts += ("evaluate_every", "evaluation_episodes", "checkpoint_every")
+        counts = ("updates", "batch_size", "hidden", "evaluate_every", "evaluation_episodes")
         faults = [
             f"{name} must be at least 1, got {getattr(self, name)}"
             for name in counts
@@ -95,12 +92,7 @@ class TD3Config:
 
 TD3_PRESETS: dict[str, TD3Config] = {
     "tiny": TD3Config(
-        updates=20,
-        batch_size=32,
-        hidden=32,
-        evaluate_every=10,
-        evaluation_episodes=1,
-        checkpoint_every=10,
+        updates=20, batch_size=32, hidden=32, evaluate_every=10, evaluation_episodes=1
     ),
     "cpu": TD3Config(),
     "paper": TD3Config(updates=100_000, batch_size=1024, hidden=1024, learning_rate=1e-4),

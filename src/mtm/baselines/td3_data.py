@@ -85,9 +85,7 @@ def rows_with_next(data: TrajectoryDataset) -> NDArray[np.int64]:
     Raises:
         DataError: There are none.
     """
-    parts = [
-        np.arange(start, end - 1) for start, end in zip(data.starts, data.ends, strict=True)
-    ]
+    parts = [np.arange(start, end - 1) for start, end in zip(data.starts, data.ends, strict=True)]
     first = np.concatenate(parts)
     if not len(first):
         raise DataError("no episode has two steps, so there is no transition to learn from.")
