@@ -371,7 +371,7 @@ def _attend_to_two(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     For pairs it is no slower than PyTorch's kernel, which cannot be mapped over (`torch.vmap`), as
     libraries do with the networks of several critics.
     """
-    (k1, k2), (v1, v2) = k.split(1, dim=2), v.split(1, dim=2)  # (S, H, 1, D/H)
+    k1, k2, v1, v2 = k[:, :, :1], k[:, :, 1:], v[:, :, :1], v[:, :, 1:]  # (S, H, 1, D/H)
     gap = (q * (k1 - k2)).sum(dim=-1, keepdim=True) / math.sqrt(q.shape[-1])
     return torch.lerp(v2, v1, gap.sigmoid())
 
