@@ -14,10 +14,22 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import evaluation, growth, reference, sampling, scaling, startup, training
+from benchmarks import (
+    evaluation,
+    growth,
+    reference,
+    representation,
+    sampling,
+    scaling,
+    startup,
+    training,
+)
 from benchmarks.timing import Row, peak_flops
 
-PARTS = ("training", "reference", "sampling", "evaluation", "startup", "scaling", "growth")
+PARTS = (
+    *("training", "reference", "sampling", "evaluation", "representation"),
+    *("startup", "scaling", "growth"),
+)
 
 
 def main() -> None:
@@ -36,6 +48,7 @@ def main() -> None:
         "reference": lambda: reference.measure(arguments.reference),
         "sampling": sampling.measure,
         "evaluation": evaluation.measure,
+        "representation": representation.measure,
         "startup": startup.measure,
         "scaling": scaling.measure,
         "growth": lambda: growth.measure(arguments.out),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mtm.config import ModelConfig, TrainConfig, preset
     from mtm.datasets import load as load_dataset
+    from mtm.encoders import StateActionEncoder, StateEncoder
     from mtm.errors import MTMError
     from mtm.masks import make_mask
     from mtm.modalities import Modality
@@ -40,6 +41,8 @@ _HOMES = {
     "ModelConfig": ("mtm.config", "ModelConfig"),
     "Normalizer": ("mtm.normalizer", "Normalizer"),
     "Run": ("mtm.run", "Run"),
+    "StateActionEncoder": ("mtm.encoders", "StateActionEncoder"),
+    "StateEncoder": ("mtm.encoders", "StateEncoder"),
     "TrainConfig": ("mtm.config", "TrainConfig"),
     "TrajectoryDataset": ("mtm.trajectories", "TrajectoryDataset"),
     "behavior_cloning": ("mtm.queries", "behavior_cloning"),
@@ -65,6 +68,8 @@ __all__ = [
     "ModelConfig",
     "Normalizer",
     "Run",
+    "StateActionEncoder",
+    "StateEncoder",
     "TrainConfig",
     "TrajectoryDataset",
     "behavior_cloning",

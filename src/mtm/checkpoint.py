@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from mtm.errors import RunError, unknown
@@ -143,6 +144,21 @@ def best_step(folder: Path, candidates: list[int]) -> int:
         if "loss" in validation:
             losses[step] = validation["loss"]
     return min(losses, key=losses.__getitem__) if losses else candidates[-1]
+
+
+def optimizer_tensors(adam: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """An Adam's averages as flat names, `PARAMETER.KEY`."""
+    state: dict[int, dict[str, Tensor]] = adam.state_dict()["state"]
+    return {f"{i}.{key}": t for i, entry in state.items() for key, t in entry.items()}
+
+
+def restore_optimizer(adam: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """The inverse of `optimizer_tensors`."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        index, key = name.split(".")
+        state.setdefault(int(index), {})[key] = tensor
+    adam.load_state_dict({"state": state, "param_groups": adam.state_dict()["param_groups"]})
 
 
 def write_atomically(path: Path, data: bytes) -> None:

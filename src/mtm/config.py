@@ -29,7 +29,8 @@ CUSTOM_MASK = "custom"
 """What a run says whose mask was a function of the user's own."""
 
 
-def _raise_if(faults: list[str]) -> None:
+def raise_if(faults: list[str]) -> None:
+    """Raise `ConfigError` with every fault, if there is one."""
     if faults:
         listed = "\n".join(f"  - {fault}" for fault in faults)
         raise ConfigError(f"the settings have {len(faults)} fault(s):\n{listed}")
@@ -214,7 +215,7 @@ class TrainConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
 
     def __post_init__(self) -> None:
-        _raise_if(self.faults())
+        raise_if(self.faults())
 
     def faults(self) -> list[str]:
         """Everything that is wrong, here and in the parts."""
@@ -260,11 +261,7 @@ class TrainConfig:
         Raises:
             ConfigError: Listing every unknown key, value of a wrong type, and fault.
         """
-        faults: list[str] = []
-        plain = _merge(asdict(base or cls()), data)
-        config = _from_plain(cls, plain, "", faults)
-        _raise_if(faults)
-        return config
+        return from_plain(base or cls(), data)
 
 
 @dataclass(frozen=True)
@@ -296,7 +293,7 @@ class DeviceConfig:
         ]
         if self.precision not in get_args(Precision):
             faults.append(unknown("precision", self.precision, get_args(Precision)))
-        _raise_if(faults)
+        raise_if(faults)
 
 
 PRESETS: dict[str, TrainConfig] = {
@@ -333,6 +330,19 @@ def preset(name: str) -> TrainConfig:
     if name not in PRESETS:
         raise ConfigError(unknown("preset", name, PRESETS))
     return PRESETS[name]
+
+
+def from_plain(base: _Config, changes: Mapping[str, Any]) -> _Config:
+    """Settings of the kind of `base` from plain data; what is not mentioned comes from `base`.
+
+    Raises:
+        ConfigError: Listing every unknown key, value of a wrong type, and fault.
+    """
+    faults: list[str] = []
+    plain = _merge(asdict(base), changes)  # type: ignore[call-overload]
+    config = _from_plain(type(base), plain, "", faults)
+    raise_if(faults)
+    return config
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:

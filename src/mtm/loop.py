@@ -253,7 +253,7 @@ class Loop:
         self.state = State(step, time.monotonic() - self._began, validation)
         folder = self.out / "checkpoints"
         checkpoint.save(
-            folder, self.state, self.network.state_dict(), _optimizer_tensors(self.adam)
+            folder, self.state, self.network.state_dict(), checkpoint.optimizer_tensors(self.adam)
         )
         checkpoint.prune(folder, self.config.keep_checkpoints)
 
@@ -279,12 +279,6 @@ def _clip(model: nn.Module, clip_norm: float) -> Tensor:
     return norm
 
 
-def _optimizer_tensors(adam: torch.optim.AdamW) -> dict[str, Tensor]:
-    """AdamW's averages as flat names, `PARAMETER.KEY`."""
-    state: dict[int, dict[str, Tensor]] = adam.state_dict()["state"]
-    return {f"{i}.{key}": t for i, entry in state.items() for key, t in entry.items()}
-
-
 def _restore(out: Path, network: MTM, adam: torch.optim.AdamW) -> State:
     """Fill the network and the optimizer from the last sound checkpoint, if there is one."""
     folder = out / "checkpoints"
@@ -292,11 +286,7 @@ def _restore(out: Path, network: MTM, adam: torch.optim.AdamW) -> State:
         return State(0, 0.0, {})  # stopped before the first checkpoint: begin again
     saved = checkpoint.load(folder)
     network.load_state_dict(saved.model)
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in saved.optimizer.items():
-        index, key = name.split(".")
-        state.setdefault(int(index), {})[key] = tensor
-    adam.load_state_dict({"state": state, "param_groups": adam.state_dict()["param_groups"]})
+    checkpoint.restore_optimizer(adam, saved.optimizer)
     return saved.state
 
 

@@ -108,6 +108,21 @@ class MTM(nn.Module):
         encoded: Tensor = self.encoder(packed, layout)
         return encoded
 
+    def encode_step(self, values: Mapping[str, Tensor]) -> Tensor:
+        """The encoder's output for one step of some modalities, all of them visible.
+
+        Args:
+            values: Normalised, name -> (B, *shape).
+
+        Returns:
+            (B, K, D), a token for each of the K given modalities, in the order given.
+        """
+        names = [m.name for m in self.modalities]
+        places = self._positions(self.encoder_modality_encoding, 1)[0]  # (M, D)
+        embeddings = [self.encoders[name] for name in values]
+        chosen = places[[names.index(name) for name in values]]  # (K, D)
+        return encode_step(embeddings, chosen, self.encoder, list(values.values()))
+
     def decode(
         self, latent: Tensor, layout: Layout, batch: int, length: int, wanted: Layout | None = None
     ) -> Tensor:
@@ -150,6 +165,35 @@ class MTM(nn.Module):
         """Time and modality encodings together, (T, M, D)."""
         time: Tensor = self.time_encoding  # type: ignore[assignment]
         return time[:length].unsqueeze(1) + modality_encoding
+
+
+def encode_step(
+    embeddings: Sequence[nn.Module],
+    positions: Tensor,
+    transformer: Transformer,
+    values: Sequence[Tensor],
+) -> Tensor:
+    """Encode one step whose K tokens are all visible, so that there is no mask to work out.
+
+    Args:
+        embeddings: Of each modality.
+        positions: Time and modality encodings, (K, D).
+        transformer: The encoder.
+        values: Normalised values of each modality, (B, *shape); integer classes (B,).
+
+    Returns:
+        (B, K, D).
+    """
+    tokens = torch.stack(
+        [
+            embed(v if isinstance(embed, nn.Embedding) else v.reshape(len(v), -1))
+            for embed, v in zip(embeddings, values, strict=True)
+        ],
+        dim=1,
+    )
+    B, K, D = tokens.shape
+    encoded: Tensor = transformer((tokens + positions).view(B * K, D), Layout.full(B, K))
+    return encoded.view(B, K, D)
 
 
 @dataclass(frozen=True)
@@ -215,6 +259,11 @@ class Layout:
         tokens = torch.empty(0, dtype=torch.int64)
         return cls(tokens, (Block(None, batch, width, batch * width),))
 
+    @property
+    def is_lonely(self) -> bool:
+        """Whether every sample has one token only."""
+        return len(self.blocks) == 1 and self.blocks[0].width == 1
+
     def split(self, packed: Tensor) -> Iterator[tuple[Tensor, Block]]:
         """The packed rows of each block."""
         rows = torch.split_with_sizes(packed, [block.packed for block in self.blocks])
@@ -276,7 +325,10 @@ class Layer(nn.Module):
     def _attention(self, x: Tensor, layout: Layout, wanted: Layout | None) -> Tensor:
         D, project = x.shape[-1], self.to_queries_keys_values
         mixed = []
-        if wanted is None:
+        if wanted is None and layout.is_lonely:
+            # A token alone attends to itself: queries and keys decide nothing.
+            mixed.append(F.linear(x, project.weight[2 * D :], project.bias[2 * D :]))
+        elif wanted is None:
             for rows, block in layout.split(project(x)):
                 q, k, v = self._by_head(rows, block, 3)
                 mixed.append(self._mix(q, k, v, block, block.attend))
@@ -295,7 +347,10 @@ class Layer(nn.Module):
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, block: Block, attend: Tensor | None) -> Tensor:
         """Attention within a block; the result for its packed tokens, (packed, D)."""
         dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attend, dropout_p=dropout)
+        if k.shape[2] == 2 and attend is None and not dropout:
+            mixed = _attend_to_two(q, k, v)
+        else:
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attend, dropout_p=dropout)
         mixed = mixed.transpose(1, 2).reshape(block.count * block.width, -1)
         return mixed if block.slots is None else take(mixed, block.slots)
 
@@ -308,6 +363,17 @@ class Layer(nn.Module):
 
     def _drop(self, x: Tensor) -> Tensor:
         return drop(x, self.dropout) if self.training and self.dropout else x
+
+
+def _attend_to_two(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention to two tokens, (S, H, 2, D/H) each: a softmax of two is a sigmoid of their gap.
+
+    For pairs it is no slower than PyTorch's kernel, which cannot be mapped over (`torch.vmap`), as
+    libraries do with the networks of several critics.
+    """
+    k1, k2, v1, v2 = k[:, :, :1], k[:, :, 1:], v[:, :, :1], v[:, :, 1:]  # (S, H, 1, D/H)
+    gap = (q * (k1 - k2)).sum(dim=-1, keepdim=True) / math.sqrt(q.shape[-1])
+    return torch.lerp(v2, v1, gap.sigmoid())
 
 
 def between_visible(values: Tensor, visible: Tensor) -> Tensor:

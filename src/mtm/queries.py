@@ -27,11 +27,9 @@ from mtm.asking import (
     misfit,
     modality_of,
     only,
-    tensors,
 )
 from mtm.errors import ConfigError, DataError
 from mtm.filling import Question, fill
-from mtm.model import Layout
 from mtm.run import Run
 
 
@@ -193,27 +191,23 @@ def represent(run: Run, states: ArrayLike, actions: ArrayLike | None = None) -> 
     parts: Arrays = {}
     for name, values in zip(names, (states, actions), strict=False):
         m = modality_of(run, name)
-        array = np.asarray(values, np.float32)
+        array = np.asarray(values, np.int64 if m.kind == "discrete" else np.float32)
         if array.shape[array.ndim - len(m.shape) :] != m.shape:
             raise DataError(misfit(run, m, array.shape))
-        parts[name] = array.reshape(-1, 1, *m.shape)
+        parts[name] = array.reshape(-1, *m.shape)
     leading = np.asarray(states).shape[
         : np.asarray(states).ndim - len(modality_of(run, names[0]).shape)
     ]
     if len({len(p) for p in parts.values()}) > 1:
         raise DataError("represent needs as many actions as states.")
-    visible = np.zeros((len(parts[names[0]]), 1, len(run.modalities)), bool)
-    for name in names:
-        visible[:, :, index(run, name)] = True
     pieces = []
-    for part in batches(len(visible)):
-        inputs = tensors(run, {n: p[part] for n, p in parts.items()}, visible[part])
-        shown = torch.from_numpy(visible[part].reshape(len(visible[part]), -1))
+    for part in batches(len(parts[names[0]])):
         with torch.inference_mode():
-            layout = Layout.of(shown, device(run))
-            pieces.append(run.model.encode(inputs, shown, layout).cpu().numpy())
+            raw = {name: torch.from_numpy(p[part]).to(device(run)) for name, p in parts.items()}
+            inputs = {name: run.normalizer.normalize(name, v) for name, v in raw.items()}
+            pieces.append(run.model.encode_step(inputs).flatten(1).cpu().numpy())
     latent = np.concatenate(pieces)
-    return latent.reshape(*leading, len(names) * latent.shape[1])
+    return latent.reshape(*leading, latent.shape[1])
 
 
 def _need_length(run: Run, length: int) -> None:

@@ -1,0 +1,1 @@
+"""Other learners on the same data, to compare with."""

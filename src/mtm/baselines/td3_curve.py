@@ -1,0 +1,68 @@
+"""Learning curves: the returns of a TD3 run over its updates and over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from mtm.trackers import read_metrics
+
+CURVE_FILE = "curve.csv"
+COLUMNS = ("seconds", "return_mean", "return_std", "critic_loss", "actor_loss")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One evaluation.
+
+    Attributes:
+        updates: Taken so far.
+        seconds: Spent on them, and on encoding the data; evaluations do not count.
+        return_mean: Mean return of the episodes.
+        return_std: Their standard deviation.
+    """
+
+    updates: int
+    seconds: float
+    return_mean: float
+    return_std: float
+
+
+Curve = list[Point]
+
+
+def read_curve(out: Path) -> Curve:
+    """The curve of a TD3 run, from its directory."""
+    return [
+        Point(int(row["step"]), row["seconds"], row["return_mean"], row["return_std"])
+        for row in read_metrics(out / CURVE_FILE)
+    ]
+
+
+def from_plain(points: Sequence[Mapping[str, Any]]) -> Curve:
+    """A curve from plain data."""
+    return [Point(**point) for point in points]
+
+
+def area(curve: Sequence[Point]) -> float:
+    """Mean return over the updates: the area under the curve, divided by its length."""
+    if len(curve) < 2:
+        return curve[0].return_mean if curve else float("nan")
+    total = sum(
+        (b.updates - a.updates) * (a.return_mean + b.return_mean) / 2 for a, b in pairwise(curve)
+    )
+    return total / (curve[-1].updates - curve[0].updates)
+
+
+def first_to_reach(curve: Sequence[Point], target: float) -> Point | None:
+    """The first evaluation with at least this mean return; None if there is none."""
+    return next((point for point in curve if point.return_mean >= target), None)
+
+
+def final_return(curve: Sequence[Point], last: int = 5) -> float:
+    """Mean return of the last evaluations: where the curve has come to."""
+    tail = [point.return_mean for point in curve[-last:]]
+    return sum(tail) / len(tail) if tail else float("nan")

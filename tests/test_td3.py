@@ -1,0 +1,394 @@
+"""TD3 on states and on encodings: what is trained, what is not, and that it can be continued."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("torchrl", reason="the extra `baselines` is not installed")
+pytest.importorskip("gymnasium", reason="the extra `sim` is not installed")
+
+from mtm import checkpoint, queries
+from mtm.baselines.td3 import train_td3
+from mtm.baselines.td3_agent import TD3Agent, TD3Policy
+from mtm.baselines.td3_config import VARIANTS, TD3Config, td3_preset
+from mtm.baselines.td3_curve import Point, area, final_return, first_to_reach, read_curve
+from mtm.baselines.td3_data import Transitions, rows_with_next
+from mtm.baselines.td3_method import method, pretraining, settings
+from mtm.baselines.td3_pictures import draw, table
+from mtm.config import preset
+from mtm.datasets import exorl, walker_rewards
+from mtm.errors import ConfigError, DataError, RunError
+from mtm.run import Run
+from mtm.training import train
+from mtm.trajectories import TrajectoryDataset
+
+ENV = "point_mass_environment:PointMass-v0"
+LOW, HIGH = -np.ones(2, np.float32), np.ones(2, np.float32)
+
+
+@pytest.fixture(scope="module")
+def data(point_mass) -> TrajectoryDataset:
+    return point_mass.with_metadata(env_id=ENV)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, point_mass) -> Run:
+    config = replace(preset("tiny"), steps=20, modalities=("states", "actions"))
+    return train(point_mass, config, tmp_path_factory.mktemp("r") / "run", silent=True)
+
+
+@pytest.fixture(autouse=True)
+def _find_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = str(Path(__file__).parent)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", folder + os.pathsep + os.environ.get("PYTHONPATH", ""))
+
+
+def settings_for(variant: str, **changes: Any) -> TD3Config:
+    return replace(td3_preset("tiny"), variant=variant, **changes)
+
+
+def make_agent(
+    config: TD3Config, run: Run, data: TrajectoryDataset
+) -> tuple[TD3Agent, Transitions]:
+    torch.manual_seed(config.seed)
+    agent = TD3Agent(config, 4, LOW, HIGH, None if config.variant == "raw" else run)
+    arrays = (torch.from_numpy(data.arrays[name]) for name in ("states", "actions", "rewards"))
+    return agent, agent.transitions(*arrays, rows_with_next(data))
+
+
+def take(agent: TD3Agent, batches: Transitions, steps: range) -> None:
+    for step in steps:
+        agent.update(batches.batch(32, (0.2, 0.3), 0, step))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_an_update_changes(run, data, variant) -> None:
+    agent, batches = make_agent(settings_for(variant), run, data)
+    before = {name: t.clone() for name, t in agent.state_dict().items()}
+    take(agent, batches, range(3))
+    after = agent.state_dict()
+    changed = {
+        name for name in before if before[name].numpy().tobytes() != after[name].numpy().tobytes()
+    }
+    encoding = {name for name in before if "transformer" in name or "embeddings" in name}
+    assert bool(encoding) == (variant != "raw")
+    if variant.endswith("finetuned"):  # of actor, critics and the targets of both
+        assert encoding <= changed
+        places = {name.partition(".transformer")[0] for name in encoding if "transformer" in name}
+        assert len(places) == 4
+        assert sum("target_" in place for place in places) == 2
+    else:
+        assert not encoding & changed
+    bodies = {n for n in before if ".body." in n or "qvalue_network_params" in n}
+    assert bodies <= changed
+    assert not {n for n in changed if "mean_" in n or "std_" in n}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_targets_hold_copies_that_follow(run, data, variant) -> None:
+    config = settings_for(variant, target_rate=0.25)
+    agent, batches = make_agent(config, run, data)
+    online, buffers = dict(agent.loss.named_parameters()), dict(agent.loss.named_buffers())
+    before = {name: buffers[f"target_{name}"].clone() for name in online}
+    take(agent, batches, range(1))
+    for name, weights in online.items():
+        target = buffers[f"target_{name}"]
+        assert target.data_ptr() != weights.data_ptr()
+        expected = torch.lerp(before[name], weights.detach(), 0.25)
+        torch.testing.assert_close(target, expected, atol=1e-6, rtol=0)
+
+
+def test_only_the_critics_train_their_encoder(run, data) -> None:
+    """The actor would bend it so that its own actions look good."""
+    for variant in ("state-finetuned", "state-action-finetuned"):
+        agent, batches = make_agent(settings_for(variant), run, data)
+        pair = agent._networks[1]
+        batch = batches.batch(32, (0.2, 0.3), 0, 0)
+        batch["pair"] = pair(batch["state"], batch["action"])
+        agent.loss.value_loss(batch)[0].backward(inputs=agent._of_critics)
+        expected = [p.grad.clone() for p in pair.parameters()]
+        agent.update(batches.batch(32, (0.2, 0.3), 0, 0))
+        for p, gradient in zip(pair.parameters(), expected, strict=True):
+            torch.testing.assert_close(p.grad, gradient)
+
+
+def test_encodings_are_cached_once(run, data) -> None:
+    states, actions = data.arrays["states"], data.arrays["actions"]
+    latent = queries.represent(run, states)
+    _, batches = make_agent(settings_for("state-frozen"), run, data)
+    np.testing.assert_allclose(batches.observations.numpy(), latent, atol=1e-5)
+    assert batches.states is batches.observations
+    agent, batches = make_agent(settings_for("state-action-frozen"), run, data)
+    np.testing.assert_allclose(batches.observations.numpy(), latent, atol=1e-5)
+    np.testing.assert_array_equal(batches.states.numpy(), states)
+    joint = queries.represent(run, states, actions)
+    np.testing.assert_allclose(batches.pairs.numpy(), joint, atol=1e-5)
+    # What is cached is what the critics are given for the actor's actions.
+    batch = batches.batch(32, (0.2, 0.3), 0, 0)
+    live = agent._networks[1](batch["state"], batch["action"])
+    torch.testing.assert_close(live, batch["pair"], atol=1e-5, rtol=0)
+
+
+def test_batches(run, data) -> None:
+    _, batches = make_agent(settings_for("raw"), run, data)
+    batch = batches.batch(512, (0.2, 0.3), 0, 7)
+    again = batches.batch(512, (0.2, 0.3), 0, 7)
+    assert (batch == again).all()
+    assert not (batch == batches.batch(512, (0.2, 0.3), 0, 8)).all()
+    rows = [
+        int(np.flatnonzero((data.arrays["states"] == s).all(axis=1))[0])
+        for s in batch["state"].numpy()
+    ]
+    np.testing.assert_array_equal(data.arrays["states"][np.add(rows, 1)], batch["next", "state"])
+    np.testing.assert_array_equal(data.arrays["rewards"][rows], batch["next", "reward"][:, 0])
+    assert not set(rows) & set(data.ends - 1)  # no transition leads into another episode
+    noise = batch["next", "noise"]
+    assert noise.abs().max() == pytest.approx(0.3)
+    assert 0.1 < noise.std() < 0.2
+    assert not batch["noise"].any()
+
+
+def test_the_policy_acts_as_the_actor_does(run, data) -> None:
+    for variant in VARIANTS:
+        agent, batches = make_agent(settings_for(variant), run, data)
+        states = data.arrays["states"][:5]
+        chosen = TD3Policy(agent).act(states)
+        expected = agent.policy(batches.observations[:5], torch.zeros(())).detach().numpy()
+        np.testing.assert_allclose(chosen, expected, atol=1e-5)
+        assert (np.abs(chosen) <= 1).all()
+
+
+@pytest.mark.parametrize("variant", ["raw", "state-action-finetuned"])
+def test_a_run_goes_on_as_if_it_had_not_stopped(run, data, tmp_path, variant) -> None:
+    pretrained = None if variant == "raw" else run
+    config = settings_for(variant, evaluate_every=5)
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    curve = train_td3(data, config, whole, encoder_run=pretrained, silent=True)
+    half = replace(config, updates=10)
+    train_td3(data, half, halves, encoder_run=pretrained, silent=True)
+    torch.manual_seed(99)  # what others draw meanwhile has no influence
+    resumed = train_td3(data, config, halves, encoder_run=pretrained, resume=True, silent=True)
+    assert [p.updates for p in curve] == [5, 10, 15, 20]
+    assert [p.return_mean for p in resumed] == [p.return_mean for p in curve]
+    for name in ("model", "optimizer"):
+        files = [p / f"checkpoints/step-000000020/{name}.safetensors" for p in (whole, halves)]
+        assert files[0].read_bytes() == files[1].read_bytes()
+    assert checkpoint.steps(whole / "checkpoints") == [20]
+    with (whole / "curve.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == [
+        "step",
+        "seconds",
+        "return_mean",
+        "return_std",
+        "critic_loss",
+        "actor_loss",
+    ]
+    assert [int(row["step"]) for row in rows] == [5, 10, 15, 20]
+    assert read_curve(whole) == curve
+
+
+def test_it_learns_the_point_mass(data, tmp_path) -> None:
+    config = TD3Config(
+        updates=400,
+        batch_size=64,
+        hidden=32,
+        learning_rate=2e-3,
+        target_rate=0.05,
+        discount=0.9,
+        evaluate_every=400,
+        evaluation_episodes=5,
+    )
+    curve = train_td3(data, config, tmp_path / "run", silent=True)
+    behaviour = np.add.reduceat(data.arrays["rewards"], data.starts).mean()
+    best = 20.0  # in 20 steps, had every one of them been at the origin
+    assert curve[-1].return_mean > behaviour + 0.25 * (best - behaviour)
+
+
+def test_settings_are_checked_together() -> None:
+    with pytest.raises(ConfigError) as error:
+        TD3Config(
+            updates=0,
+            hidden=-1,
+            discount=1.0,
+            target_rate=0,
+            learning_rate=0,
+            variant="sate-frozen",
+        )  # type: ignore[arg-type]
+    for part in (
+        "6 fault",
+        "updates must be",
+        "hidden",
+        "discount",
+        "target_rate",
+        "learning_rate",
+        "'state-frozen'",
+    ):
+        assert part in str(error.value)
+    assert td3_preset("paper").hidden == 1024
+    with pytest.raises(ConfigError, match="unknown preset 'papre'"):
+        td3_preset("papre")
+
+
+def test_runs_and_data_that_do_not_fit(run, data, tmp_path) -> None:
+    def attempt(given: Any, variant: str = "raw", encoder: Any = None, out: str = "out") -> None:
+        train_td3(given, settings_for(variant), tmp_path / out, encoder_run=encoder, silent=True)
+
+    with pytest.raises(ConfigError, match="'state-frozen' needs encoder_run"):
+        attempt(data, "state-frozen")
+    with pytest.raises(ConfigError, match="'raw' reads states: leave encoder_run out"):
+        attempt(data, encoder=run)
+    with pytest.raises(ConfigError, match="name no environment"):
+        attempt(data.with_metadata(env_id=None))
+    with pytest.raises(
+        ConfigError, match="does not fit the model: its observation is numbers of shape"
+    ):
+        attempt(data.with_metadata(env_id="Hopper-v5"))
+    with pytest.raises(DataError, match="TD3 needs a modality 'rewards'"):
+        attempt(data.select(["states", "actions"]))
+    with pytest.raises(ConfigError, match="one modality of role 'state', the data have none"):
+        attempt(data.select(["actions", "rewards"]))
+    config = replace(preset("tiny"), steps=2, modalities=("actions",))
+    stateless = train(data, config, tmp_path / "stateless", silent=True)
+    with pytest.raises(
+        ConfigError, match=r"it has none of role 'state', the data have states\[4\]"
+    ):
+        attempt(data, "state-frozen", stateless)
+    narrow = TrajectoryDataset.from_episodes(
+        [{"states": np.eye(9, 3), "actions": np.eye(9, 2)}] * 2
+    )
+    other = train(narrow, replace(preset("tiny"), steps=2), tmp_path / "narrow", silent=True)
+    with pytest.raises(
+        ConfigError, match=r"states\[3\] of role 'state', the data have states\[4\]"
+    ):
+        attempt(data, "state-frozen", other)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/notes.txt").write_text("mine")
+    with pytest.raises(RunError, match="is not empty"):
+        attempt(data, out="full")
+    assert not (tmp_path / "out").exists()  # nothing was begun
+
+
+def test_what_cannot_be_resumed(data, tmp_path) -> None:
+    config = settings_for("raw", updates=2)
+    train_td3(data, config, tmp_path / "run", silent=True)
+    with pytest.raises(RunError, match="is not empty. Go on with resume=True"):
+        train_td3(data, config, tmp_path / "run", silent=True)
+    with pytest.raises(RunError, match="td3.hidden: 32 -> 16"):
+        train_td3(data, replace(config, hidden=16), tmp_path / "run", resume=True, silent=True)
+    part = data.subset(range(5))
+    with pytest.raises(RunError, match="data.fingerprint"):
+        train_td3(part, config, tmp_path / "run", resume=True, silent=True)
+    (tmp_path / "run/config.json").write_text("{}")
+    with pytest.raises(RunError, match="is damaged"):
+        train_td3(data, config, tmp_path / "run", resume=True, silent=True)
+
+
+@pytest.fixture
+def walker(tmp_path: Path) -> Path:
+    """Two episodes of random values of the walker's shapes."""
+    folder = tmp_path / "walker"
+    folder.mkdir()
+    for i in range(2):
+        rng = np.random.default_rng(i)
+        np.savez(
+            folder / f"episode_{i:06}_30.npz",
+            observation=rng.normal(size=(31, 24)).astype(np.float32),
+            action=rng.uniform(-1, 1, (31, 6)).astype(np.float32),
+            reward=np.full((31, 1), 7, np.float32),
+            discount=np.ones((31, 1), np.float32),
+            physics=rng.normal(size=(31, 18)),
+        )
+    return folder
+
+
+def test_rewards_are_those_of_the_task(walker, monkeypatch, tmp_path) -> None:
+    """One set without a task serves several; what is stored as reward is not used."""
+    pytest.importorskip("dm_control", reason="dm_control is not installed (extra sim)")
+    seen: dict[str, torch.Tensor] = {}
+    real = TD3Agent.transitions
+
+    def spy(self, states, actions, rewards, first):
+        seen["rewards"] = rewards
+        return real(self, states, actions, rewards, first)
+
+    monkeypatch.setattr(TD3Agent, "transitions", spy)
+    monkeypatch.setattr(
+        "mtm.baselines.td3._Training._evaluate", lambda *_: {"return_mean": 0.0, "return_std": 0.0}
+    )
+    for task in ("stand", "run"):
+        out = tmp_path / task
+        train_td3(f"exorl:{task}:{walker}", settings_for("raw", updates=1), out, silent=True)
+        expected = walker_rewards.rewards(task, exorl.physics(walker))
+        np.testing.assert_allclose(seen["rewards"].numpy(), expected, atol=1e-6)
+        assert json.loads((out / "config.json").read_text())["environment"] == f"dmc:walker-{task}"
+
+
+def test_data_without_physics(walker, tmp_path) -> None:
+    file = next(walker.glob("*.npz"))
+    with np.load(file) as stored:
+        kept = {key: stored[key] for key in stored.files if key != "physics"}
+    np.savez(file, **kept)
+    with pytest.raises(DataError, match=r"cannot be read.*physics"):
+        train_td3(f"exorl:walk:{walker}", settings_for("raw"), tmp_path / "out", silent=True)
+
+
+def test_pretraining_on_states_and_actions_of_exorl(walker, tmp_path) -> None:
+    from mtm.config import TrainConfig
+
+    plain = pretraining("tiny") | {"steps": 2}
+    run = train(str(walker), TrainConfig.from_json(plain), tmp_path / "run", silent=True)
+    assert [m.name for m in run.modalities] == ["states", "actions"]
+
+
+CURVE = [Point(10, 1.0, 0.0, 0.0), Point(20, 2.0, 10.0, 1.0), Point(40, 4.0, 30.0, 1.0)]
+
+
+def test_numbers_of_a_curve() -> None:
+    assert area(CURVE) == pytest.approx((10 * 5 + 20 * 20) / 30)
+    assert first_to_reach(CURVE, 10.0) == CURVE[1]
+    assert first_to_reach(CURVE, 31.0) is None
+    assert final_return(CURVE, last=2) == 20.0
+
+
+def test_curves_are_drawn_and_tabled(tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    faster = [replace(p, updates=p.updates // 2, seconds=p.seconds * 2) for p in CURVE]
+    worse = [replace(p, return_mean=1.0) for p in CURVE]
+    tasks = {"walk": {"raw": [CURVE, CURVE], "state-finetuned": [faster], "state-frozen": [worse]}}
+    files = draw(tasks, tmp_path / "pictures")
+    assert [file.name for file in files] == ["representation-walk.png", "representation.md"]
+    assert all(file.stat().st_size > 100 for file in files)
+    rows = {line.split(" | ")[1]: line.split(" | ") for line in table(tasks).splitlines()[2:]}
+    # The raw agent comes to 13.3, which it first has in its third evaluation.
+    assert rows["raw"][4:7] == ["13 ± 0", "40", "4"]
+    assert rows["state-finetuned"][5:7] == ["20", "8"]
+    assert rows["state-finetuned"][7].startswith("2.00")
+    assert rows["state-frozen"][5] == "not reached"
+
+
+def test_the_method_of_the_experiment(run, data, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("mtm.datasets.load", lambda spec: data)
+    plain = settings("tiny", "state-frozen") | {"return_to_reach": -1.0}
+    spec = SimpleNamespace(settings=plain, data="exorl:walk:somewhere", seed=3)
+    result = method(spec, tmp_path / "work", [run.path])
+    assert result["variant"] == "state-frozen"
+    assert [point["updates"] for point in result["curve"]] == [10, 20]
+    assert result["reached"] == result["curve"][0]
+    assert result["seconds"] == result["curve"][-1]["seconds"]
+    assert json.loads(json.dumps(result)) == result
+    again = method(spec, tmp_path / "work", [run.path])  # finished: nothing is repeated
+    assert again == result
+    saved = json.loads((tmp_path / "work/config.json").read_text())["td3"]
+    assert saved == asdict(replace(td3_preset("tiny"), variant="state-frozen", seed=3))
