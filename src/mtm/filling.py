@@ -158,10 +158,6 @@ def _answer(
 
 def _known(name: str, array: NDArray[Any], present: ArrayLike | None) -> BoolArray:
     known = np.ones(array.shape[:2], bool)
-    if array.dtype.kind == "f":
-        known = ~np.isnan(array).reshape(*array.shape[:2], -1).any(axis=2)
-        if np.isinf(array).any():
-            raise DataError(f"modality {name!r} holds infinite values; use NaN for a gap.")
     if present is not None:
         mask = np.asarray(present)
         if mask.dtype != np.bool_ or mask.shape not in (array.shape[:2], array.shape[1:2]):
@@ -170,4 +166,9 @@ def _known(name: str, array: NDArray[Any], present: ArrayLike | None) -> BoolArr
                 f"of shape {mask.shape}."
             )
         known &= mask
+    if array.dtype.kind == "f":
+        flat = array.reshape(*array.shape[:2], -1)
+        known &= ~np.isnan(flat).any(axis=2)
+        if np.isinf(flat[known]).any():
+            raise DataError(f"modality {name!r} holds infinite values; use NaN for a gap.")
     return known

@@ -61,7 +61,7 @@ def dataset_of(
         return TrajectoryDataset.from_arrays(
             values,
             offsets,
-            modalities=declare(values, reading),
+            modalities=declare(values, present, reading),
             present=present,
             metadata=metadata,
             nan_is_absent=reading.nan_is_absent,
@@ -84,13 +84,15 @@ def regroup(dataset: TrajectoryDataset, reading: Reading) -> TrajectoryDataset:
     return TrajectoryDataset.from_arrays(
         values,
         np.append(0, np.cumsum(lengths)),
-        modalities=declare(values, reading),
+        modalities=declare(values, present, reading),
         present=present,
         metadata=dataset.metadata,
     )
 
 
-def declare(arrays: Mapping[str, NDArray[Any]], reading: Reading) -> tuple[Modality, ...]:
+def declare(
+    arrays: Mapping[str, NDArray[Any]], present: Mapping[str, NDArray[Any]], reading: Reading
+) -> tuple[Modality, ...]:
     """The modalities of arrays: guessed, with the roles that the user said.
 
     Raises:
@@ -102,7 +104,7 @@ def declare(arrays: Mapping[str, NDArray[Any]], reading: Reading) -> tuple[Modal
             raise DataError(unknown("modality in reading.roles:", name, arrays))
     found = []
     for name, values in arrays.items():
-        guess = infer_modality(name, values)
+        guess = infer_modality(name, values, present.get(name))
         role: Role = roles.get(name, guess.role)
         found.append(replace(guess, role=role))
     return in_autoregressive_order(found)
