@@ -76,7 +76,7 @@ def write(parts: Parts, path: Path, source: str) -> None:
 
 
 def _write_hdf5(parts: Parts, path: Path, source: str) -> None:
-    with h5py.File(path, "w") as file:
+    with h5py.File(path, "w", track_order=True) as file:  # modalities are read in this order
         for part, notes in parts:
             if not file.attrs:
                 file.attrs.update(_attributes(part.metadata))
@@ -163,5 +163,5 @@ def _attributes(metadata: Metadata) -> dict[str, Any]:
 def _remove(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    elif path.exists():
+        path.unlink()
