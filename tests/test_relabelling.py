@@ -40,10 +40,10 @@ def logs(episodes: int, seed: int) -> TrajectoryDataset:
 
 
 CONFIG = TrainConfig(
-    steps=160,
+    steps=250,
     batch_size=64,
-    validate_every=160,
-    checkpoint_every=160,
+    validate_every=250,
+    checkpoint_every=250,
     validation_fraction=0.3,
     drop=("actions=0.5",),
     model=ModelConfig(width=32, heads=2, encoder_layers=1, segment_length=3),
