@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         represent,
         return_conditioned,
     )
+    from mtm.relabelling import relabel
     from mtm.run import Run, load_run
     from mtm.training import train
 from mtm.trajectories import Metadata, TrajectoryDataset
@@ -55,6 +56,7 @@ _HOMES = {
     "predict": ("mtm.queries", "predict"),
     "preset": ("mtm.config", "preset"),
     "reach_goal": ("mtm.queries", "reach_goal"),
+    "relabel": ("mtm.relabelling", "relabel"),
     "represent": ("mtm.queries", "represent"),
     "return_conditioned": ("mtm.queries", "return_conditioned"),
     "train": ("mtm.training", "train"),
@@ -82,6 +84,7 @@ __all__ = [
     "predict",
     "preset",
     "reach_goal",
+    "relabel",
     "represent",
     "return_conditioned",
     "train",

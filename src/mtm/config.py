@@ -36,6 +36,27 @@ def raise_if(faults: list[str]) -> None:
         raise ConfigError(f"the settings have {len(faults)} fault(s):\n{listed}")
 
 
+def shares_of(pairs: tuple[str, ...]) -> dict[str, float]:
+    """Modality -> share, from NAME=SHARE."""
+    return {name: float(share) for name, _, share in (pair.partition("=") for pair in pairs)}
+
+
+def _share_faults(setting: str, pairs: tuple[str, ...]) -> list[str]:
+    faults = []
+    for pair in pairs:
+        name, _, text = pair.partition("=")
+        try:
+            share = float(text)
+        except ValueError:
+            share = -1.0
+        if not name or not 0 <= share <= 1:
+            faults.append(f"{setting}: {pair!r} is not of the form NAME=SHARE, a share in [0, 1]")
+    names = [pair.partition("=")[0] for pair in pairs]
+    if len(set(names)) < len(names):
+        faults.append(f"{setting} names a modality twice: {' '.join(pairs)}")
+    return faults
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     """The network."""
@@ -195,6 +216,12 @@ class TrainConfig:
     """random-autoregressive: how often each modality is the first hidden one; empty: by role."""
     modalities: tuple[str, ...] = ()
     """What to model, in autoregressive order; empty: all but rewards, with returns made of them."""
+    drop: tuple[str, ...] = ()
+    """NAME=SHARE: take a modality away from that share of the training episodes."""
+    gaps: tuple[str, ...] = ()
+    """NAME=CHANCE: take a modality away from single training steps, each with that chance."""
+    complete_share: float | None = None
+    """Share of each batch that lacks no modality; None: all segments are equally likely."""
     validation_fraction: float = 0.05
     """Share of the episodes that is held out; 0 for none."""
     validation_segments: int = 4096
@@ -238,6 +265,9 @@ class TrainConfig:
             faults.append(f"visible_fraction must be a range within [0, 1], got ({low}, {high})")
         if not 0 <= self.validation_fraction < 1:
             faults.append(f"validation_fraction must be in [0, 1), got {self.validation_fraction}")
+        if self.complete_share is not None and not 0 <= self.complete_share <= 1:
+            faults.append(f"complete_share must be in [0, 1] or None, got {self.complete_share}")
+        faults += _share_faults("drop", self.drop) + _share_faults("gaps", self.gaps)
         if self.mask != CUSTOM_MASK:
             parts = self.mask.split("+")
             faults += [unknown("mask", p, MASK_NAMES) for p in parts if p not in MASK_NAMES]

@@ -100,17 +100,28 @@ def held_out_episodes(run: Run, spec: str | None = None) -> TrajectoryDataset:
         DataError: The run's data cannot be found, or are no longer what it was trained on.
     """
     config, summary = run.description.train, run.description.data
-    source = datasets.load(spec or summary["spec"], config.reading)
+    source = own_data(run) if spec is None else datasets.load(spec, config.reading)
     prepared = prepare(source, config)
-    if source.fingerprint == summary["fingerprint"]:
-        held_out = split(prepared, config)[1]
-        return prepared if held_out is None else held_out
-    if spec is None:
+    if source.fingerprint != summary["fingerprint"]:
+        return prepared
+    held_out = split(prepared, config)[1]
+    return prepared if held_out is None else held_out
+
+
+def own_data(run: Run) -> TrajectoryDataset:
+    """The data set that a run was trained on, loaded again.
+
+    Raises:
+        DataError: It cannot be found, or is no longer what it was.
+    """
+    config, summary = run.description.train, run.description.data
+    source = datasets.load(summary["spec"], config.reading)
+    if source.fingerprint != summary["fingerprint"]:
         raise DataError(
             f"{summary['spec']} has changed since the run was trained (fingerprint "
             f"{summary['fingerprint']} -> {source.fingerprint}). Name data with --data."
         )
-    return prepared
+    return source
 
 
 def prediction_error(run: Run, held_out: TrajectoryDataset, name: str) -> dict[str, float]:

@@ -60,20 +60,31 @@ class Question:
         return cls(arrays, visible, batched.pop())
 
 
-def fill(run: Run, question: Question, names: Sequence[str]) -> Arrays:
-    """Each wanted modality at every step: what was given where it was, predictions elsewhere."""
+def fill(
+    run: Run, question: Question, names: Sequence[str], asked: BoolArray | None = None
+) -> Arrays:
+    """Each wanted modality at every step: what was given where it was, predictions elsewhere.
+
+    Args:
+        run: A trained run.
+        question: What is given.
+        names: The wanted modalities.
+        asked: The tokens to predict, (B, S, M); everything that is not given if None. What stands
+            where nothing was given or asked means nothing.
+    """
     B, S, _ = question.visible.shape
     values, visible = dict(question.values), question.visible.copy()
+    asked = ~visible if asked is None else asked & ~visible
     in_part = [name for name in names if visible[:, :, index(run, name)].any()]
     for name in in_part:
         values[name] = values[name].copy()
-        _close_gaps(run, values, visible, name)
+        _close_gaps(run, values, visible, name, asked[:, :, index(run, name)])
     answers = {}
     for name in names:
         m = modality_of(run, name)
         if name not in values:
             values[name] = np.zeros((B, S, *m.shape), np.int64 if m.kind == "discrete" else "f4")
-        missing = np.argwhere(~visible[:, :, index(run, name)])
+        missing = np.argwhere((asked & ~visible)[:, :, index(run, name)])
         answers[name] = values[name].copy()
         if len(missing):
             starts, _ = _best_windows(run, visible, name, missing)
@@ -81,16 +92,17 @@ def fill(run: Run, question: Question, names: Sequence[str]) -> Arrays:
     return answers
 
 
-def _close_gaps(run: Run, values: Arrays, visible: BoolArray, name: str) -> None:
+def _close_gaps(run: Run, values: Arrays, visible: BoolArray, name: str, asked: BoolArray) -> None:
     """Fill the gaps of a modality, in as many rounds as its widest gap needs."""
     known = visible[:, :, index(run, name)]  # a view: what is answered counts as known at once
     rows = known.any(axis=1, keepdims=True)
     while True:
-        missing = np.argwhere(~known & rows)
+        missing = np.argwhere(~known & rows & asked)
         if not len(missing):
             return
         starts, surrounded = _best_windows(run, visible, name, missing)
         now = np.logical_or(surrounded, _beside_known(known)[missing[:, 0], missing[:, 1]])
+        now |= not now.any()  # nothing known will come any nearer: what lies between is not asked
         _answer(run, values, visible, name, missing[now], starts[now], values[name])
         known[missing[now, 0], missing[now, 1]] = True
 
@@ -158,10 +170,6 @@ def _answer(
 
 def _known(name: str, array: NDArray[Any], present: ArrayLike | None) -> BoolArray:
     known = np.ones(array.shape[:2], bool)
-    if array.dtype.kind == "f":
-        known = ~np.isnan(array).reshape(*array.shape[:2], -1).any(axis=2)
-        if np.isinf(array).any():
-            raise DataError(f"modality {name!r} holds infinite values; use NaN for a gap.")
     if present is not None:
         mask = np.asarray(present)
         if mask.dtype != np.bool_ or mask.shape not in (array.shape[:2], array.shape[1:2]):
@@ -170,4 +178,9 @@ def _known(name: str, array: NDArray[Any], present: ArrayLike | None) -> BoolArr
                 f"of shape {mask.shape}."
             )
         known &= mask
+    if array.dtype.kind == "f":
+        flat = array.reshape(*array.shape[:2], -1)
+        known &= ~np.isnan(flat).any(axis=2)
+        if np.isinf(flat[known]).any():
+            raise DataError(f"modality {name!r} holds infinite values; use NaN for a gap.")
     return known

@@ -80,16 +80,28 @@ def in_autoregressive_order(modalities: Sequence[Modality]) -> tuple[Modality, .
     return tuple(sorted(modalities, key=lambda m: AUTOREGRESSIVE_ORDER.index(m.role)))
 
 
-def infer_modality(name: str, values: NDArray[Any]) -> Modality:
-    """Guess the modality that an array of values, (N, *shape), stands for."""
+def infer_modality(name: str, values: NDArray[Any], present: BoolArray | None = None) -> Modality:
+    """Guess the modality that an array of values, (N, *shape), stands for.
+
+    Args:
+        name: It may imply a role.
+        values: Integers, a single one per step, are classes.
+        present: Where there are values, (N,); what stands elsewhere is no class.
+    """
     role = ROLE_OF_NAME.get(name, "state")
     is_category = values.ndim == 1 and values.dtype.kind in "iu"
     if is_category and role not in ("return", "reward"):
+        if present is not None and present.shape == values.shape:  # a misfit is told later
+            values = values[present]
         classes = int(values.max(initial=0)) + 1
         return Modality(name, (), "discrete", classes, role)
     return Modality(name, tuple(values.shape[1:]), "continuous", 0, role)
 
 
-def infer_modalities(arrays: Mapping[str, NDArray[Any]]) -> tuple[Modality, ...]:
+def infer_modalities(
+    arrays: Mapping[str, NDArray[Any]], present: Mapping[str, BoolArray]
+) -> tuple[Modality, ...]:
     """Guess all modalities, in autoregressive order."""
-    return in_autoregressive_order([infer_modality(n, a) for n, a in arrays.items()])
+    return in_autoregressive_order(
+        [infer_modality(name, values, present.get(name)) for name, values in arrays.items()]
+    )

@@ -52,7 +52,8 @@ class Normalizer:
             if dataset.count_present(modality.name) == 0:
                 raise DataError(
                     f"modality {modality.name!r} is absent in every step of the training split; "
-                    "nothing can be learned of it. Leave it out of `modalities`."
+                    "nothing can be learned of it. Leave it out of `modalities`, take away less "
+                    "of it (drop, gaps), or add episodes that have it."
                 )
             if modality.kind == "continuous":
                 statistics[modality.name] = _measure(dataset, modality.name)

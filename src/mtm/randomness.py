@@ -20,6 +20,9 @@ class Purpose(IntEnum):
     DROPOUT = 3
     SPLIT = 4
     SYNTHETIC = 5
+    DROP = 6
+    GAPS = 7
+    RELABEL = 8
 
 
 def generator(seed: int, purpose: Purpose, step: int = 0) -> np.random.Generator:

@@ -1,7 +1,8 @@
 """Batches of segments: T consecutive steps of one episode, gathered in one vectorised step.
 
-Every segment of every episode is equally likely. An episode shorter than T gives one segment,
-padded at the end; the padding is marked absent. Memory beyond the data's own arrays: O(episodes).
+Every segment of every episode is equally likely, unless a share of each batch is to come from
+those that lack no modality. An episode shorter than T gives one segment, padded at the end; the
+padding is marked absent. Memory beyond the data's own arrays: O(episodes), and O(gaps) for a share.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from mtm.trajectories import TrajectoryDataset
 
 PAGE = 4096
 """Bytes that a machine reads from a file at least."""
+CHUNK = 1 << 16
+"""Segments looked at together when all are gone through."""
 
 
 @dataclass(frozen=True)
@@ -33,24 +36,80 @@ class Batch:
     present: BoolArray
 
 
-class Segments:
-    """All segments of a data set, numbered 0 to `len`, ready to be gathered in batches."""
+@dataclass(frozen=True)
+class Ranges:
+    """A choice of segments as ranges of their numbers: few, as gaps come in runs.
 
-    def __init__(self, dataset: TrajectoryDataset, segment_length: int) -> None:
+    Attributes:
+        starts: First number of each range, (R,).
+        counts_until: How many are chosen up to the end of each range, (R,).
+    """
+
+    starts: IntArray
+    counts_until: IntArray
+
+    @classmethod
+    def of(cls, chosen: BoolArray) -> Ranges:
+        """The ranges in which `chosen` is True."""
+        edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False))
+        return cls(edges[::2], np.cumsum(edges[1::2] - edges[::2]))
+
+    def __len__(self) -> int:
+        return int(self.counts_until[-1]) if len(self.starts) else 0
+
+    def draw(self, count: int, rng: np.random.Generator) -> IntArray:
+        """Draw chosen numbers, all equally likely."""
+        place = rng.integers(len(self), size=count)
+        which = np.searchsorted(self.counts_until, place, side="right")
+        before = np.where(which > 0, self.counts_until[which - 1], 0)
+        numbers: IntArray = self.starts[which] + place - before
+        return numbers
+
+
+class Segments:
+    """All segments of a data set, numbered 0 to `len`, ready to be gathered in batches.
+
+    Args:
+        dataset: The episodes.
+        segment_length: T.
+        complete_share: Share of a drawn batch that comes from segments without gaps, the rest from
+            those with some; has no effect where all, or none, have gaps.
+    """
+
+    def __init__(
+        self,
+        dataset: TrajectoryDataset,
+        segment_length: int,
+        complete_share: float | None = None,
+    ) -> None:
         self.dataset = dataset
         self.segment_length = segment_length
         self._counts_until = np.cumsum(np.maximum(dataset.lengths - segment_length + 1, 1))
         self._all_full = bool(dataset.lengths.min() >= segment_length)
         self._values = {name: _Column.of(dataset.arrays[name]) for name in dataset.names}
         self._marks = {name: _Column.of(marks) for name, marks in dataset.present.items()}
+        self._share = complete_share
+        self._complete = self._others = None
+        if complete_share is not None and dataset.present:
+            complete = self.complete()
+            self._complete, self._others = Ranges.of(complete), Ranges.of(~complete)
 
     def __len__(self) -> int:
         return int(self._counts_until[-1])
 
     def draw(self, batch_size: int, seed: int, step: int) -> IntArray:
-        """The segment numbers of one training step: uniform, a pure function of (seed, step)."""
+        """The segment numbers of one training step, a pure function of (seed, step).
+
+        Uniform; with a share, uniform among the complete segments and among the others. A count
+        that is not whole is rounded up or down by chance, so that the share is met on average.
+        """
         rng = generator(seed, Purpose.SEGMENTS, step)
-        return rng.integers(len(self), size=batch_size)
+        if not self._complete or not self._others or self._share is None:
+            return rng.integers(len(self), size=batch_size)
+        count = int(self._share * batch_size + rng.random())
+        return np.concatenate(
+            [self._complete.draw(count, rng), self._others.draw(batch_size - count, rng)]
+        )
 
     def spread(self, count: int, seed: int) -> IntArray:
         """`count` different segments (all, if there are fewer), always the same for a seed."""
@@ -70,8 +129,16 @@ class Segments:
     def present(self, numbers: IntArray) -> BoolArray:
         """Only the presence of these segments, (B, T, M), without reading any value."""
         steps, inside = self._steps(numbers)
-        marks = {name: known[steps] for name, known in self.dataset.present.items()}
-        return self._present(steps, inside, marks)
+        return self._present(steps, inside, self._marks_at(steps))
+
+    def complete(self) -> BoolArray:
+        """Which segments lack no modality at any step; padding is no lack. (len,)."""
+        found = np.empty(len(self), bool)
+        for start in range(0, len(self), CHUNK):
+            numbers = np.arange(start, min(start + CHUNK, len(self)))
+            steps, _ = self._steps(numbers)
+            found[numbers] = self._present(steps, None, self._marks_at(steps)).all(axis=(1, 2))
+        return found
 
     def _steps(self, numbers: IntArray) -> tuple[IntArray, BoolArray | None]:
         """Flat steps (B, T), and which of them are inside the episode (None: all)."""
@@ -83,6 +150,9 @@ class Segments:
             return steps, None
         last = self.dataset.ends[episodes, None] - 1
         return np.minimum(steps, last), steps <= last
+
+    def _marks_at(self, steps: IntArray) -> dict[str, NDArray[Any]]:
+        return {name: known[steps] for name, known in self.dataset.present.items()}
 
     def _present(
         self, steps: IntArray, inside: BoolArray | None, marks: dict[str, NDArray[Any]]

@@ -12,8 +12,9 @@ from lightning_fabric import Fabric
 
 from mtm import datasets
 from mtm import run as runs
-from mtm.config import CUSTOM_MASK, DeviceConfig, TrainConfig, differences
-from mtm.errors import ConfigError, MTMError, RunError
+from mtm.completeness import check_overlap
+from mtm.config import CUSTOM_MASK, DeviceConfig, TrainConfig, differences, shares_of
+from mtm.errors import ConfigError, MTMError, RunError, unknown
 from mtm.loop import Loop
 from mtm.machine import available_cores, keep_freed_memory
 from mtm.masks import MaskFunction, make_mask
@@ -78,8 +79,11 @@ def train(
     prepared = prepare(source, config)
     training, held_out = split(prepared, config)
     spec = data if isinstance(data, str) else source.metadata.source
-    summary = runs.summarize(spec, source, prepared, config)
+    left = prepared.with_present(training.present)  # what was taken away is not known to the run
+    summary = runs.summarize(spec, source, left, config)
     description = Description(config, prepared.modalities, Normalizer.fit(training), summary)
+    segments = Segments(training, config.model.segment_length, config.complete_share)
+    check_overlap(segments)
     mask = mask or make_mask(
         config.mask, visible_fraction=config.visible_fraction, weights=config.mask_weights
     )
@@ -95,7 +99,6 @@ def train(
             segments=config.validation_segments,
             seed=config.seed,
         )
-    segments = Segments(training, config.model.segment_length)
     with torch.random.fork_rng():  # weights and dropout leave the caller's generator alone
         loop = Loop(
             fabric, description, out, segments, mask, validator, resume=resuming, silent=silent
@@ -120,10 +123,24 @@ def prepare(source: TrajectoryDataset, config: TrainConfig) -> TrajectoryDataset
 def split(
     prepared: TrajectoryDataset, config: TrainConfig
 ) -> tuple[TrajectoryDataset, TrajectoryDataset | None]:
-    """Training and held-out episodes; none are held out for a fraction of 0."""
-    if config.validation_fraction == 0:
-        return prepared, None
-    return prepared.split(config.validation_fraction, config.seed)
+    """Training and held-out episodes; none are held out for a fraction of 0.
+
+    The training ones lack what `drop` and `gaps` take away. Held-out episodes stay as they are, so
+    that errors can be measured on them.
+
+    Raises:
+        ConfigError: `drop` or `gaps` names a modality that is not modelled.
+    """
+    drop, gaps = shares_of(config.drop), shares_of(config.gaps)
+    for name in (*drop, *gaps):
+        if name not in prepared.names:
+            hint = " Returns are made of rewards first: name returns." if name == "rewards" else ""
+            fault = unknown("modality in drop or gaps:", name, prepared.names)
+            raise ConfigError(f"{fault}{hint}")
+    training, held_out = prepared, None
+    if config.validation_fraction > 0:
+        training, held_out = prepared.split(config.validation_fraction, config.seed)
+    return training.without(drop, gaps, seed=config.seed), held_out
 
 
 def _check_mask(mask: MaskFunction, modalities: tuple[Modality, ...], segment_length: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mtm import checks
+from mtm import checks, dropping
 from mtm.errors import DataError, unknown
 from mtm.modalities import (
     BoolArray,
@@ -100,12 +100,12 @@ class TrajectoryDataset:
             raise DataError("a data set needs at least one modality, got none.")
         converted = {name: checks.as_array(name, values) for name, values in arrays.items()}
         bounds = checks.as_offsets(offsets)
-        modalities = infer_modalities(converted) if modalities is None else tuple(modalities)
         known = {name: np.asarray(mask) for name, mask in (present or {}).items()}
-        checks.raise_if(
-            checks.misfits(modalities, converted, int(bounds[-1]))
-            + checks.presence_faults(known, converted)
-        )
+        marks = checks.presence_faults(known, converted)
+        if modalities is None:
+            checks.raise_if(marks)
+            modalities = infer_modalities(converted, known)
+        checks.raise_if(checks.misfits(tuple(modalities), converted, int(bounds[-1])) + marks)
         checked: dict[str, NDArray[Any]] = {}
         faults: list[str] = []
         for m in modalities:
@@ -270,6 +270,48 @@ class TrajectoryDataset:
             known,
             self.metadata,
         )
+
+    def with_present(self, present: Mapping[str, BoolArray]) -> TrajectoryDataset:
+        """A view of the same values with other marks of presence, (N,) for each modality."""
+        return TrajectoryDataset(
+            self.modalities,
+            self.arrays,
+            self.starts,
+            self.ends,
+            {name: mask for name, mask in present.items() if not mask.all()},
+            self.metadata,
+        )
+
+    def without(
+        self,
+        episodes: Mapping[str, float] | None = None,
+        steps: Mapping[str, float] | None = None,
+        *,
+        seed: int = 0,
+    ) -> TrajectoryDataset:
+        """A view in which some values are absent, to simulate data that lack them.
+
+        Args:
+            episodes: Modality -> the share of the episodes that lose all of it. A share above 0
+                takes it from one episode at least, a share below 1 leaves it to one at least.
+            steps: Modality -> the chance of each step to lose it.
+            seed: Chooses them; each modality draws for itself.
+
+        Raises:
+            DataError: A modality is not known.
+            ConfigError: A share is not within 0 to 1.
+        """
+        present = dict(self.present)
+        for name, share in (episodes or {}).items():
+            known = present.get(self.modality(name).name, self.known(name))
+            present[name] = dropping.without_episodes(
+                name, known, self.starts, self.ends, share, seed
+            )
+        for name, share in (steps or {}).items():
+            known = present.get(self.modality(name).name, self.known(name))
+            listed = self._listed(0, len(known))
+            present[name] = dropping.without_steps(name, known, listed, share, seed)
+        return self.with_present(present)
 
     def with_metadata(self, **changes: Any) -> TrajectoryDataset:
         """This data set with some metadata fields changed."""

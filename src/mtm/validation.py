@@ -122,6 +122,8 @@ class Validator:
         # A segment counts where everything that the question gives exists.
         complete = np.all(present | ~question.visible, axis=(1, 2), keepdims=True)
         chosen = question.wanted & present & complete
+        if not chosen.any():
+            return  # such as a batch of episodes that all lack actions
         flat = (len(shown), -1)
         predictions = model(
             values, torch.from_numpy(shown.reshape(flat)), torch.from_numpy(chosen.reshape(flat))

@@ -15,7 +15,7 @@ from mtm.config import AS_IT_IS, Reading
 from mtm.datasets.adroit_success import achieved
 from mtm.datasets.d4rl_catalog import CATALOG, MIRRORS_VARIABLE, entry_of_file, file_names
 from mtm.datasets.download import fetch
-from mtm.datasets.layout import END_FLAGS, OFFSETS, dataset_of
+from mtm.datasets.layout import END_FLAGS, OFFSETS, as_horizon, dataset_of
 from mtm.errors import DataError, unknown
 from mtm.scores import family, is_adroit
 from mtm.trajectories import Metadata, TrajectoryDataset
@@ -61,7 +61,7 @@ def load_file(path: Path, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
         raise DataError(
             f"{path} cannot be read as HDF5 ({error}); it is damaged or incomplete. Fetch it again."
         ) from error
-    horizon = _horizon(path, attributes.pop("max_episode_steps", None))
+    horizon = as_horizon(path, attributes.pop("max_episode_steps", None))
     metadata = Metadata(
         source=path.name,
         env_id=None if env_id is None else str(env_id),
@@ -163,16 +163,6 @@ def _read(path: Path, key: str | bytes, item: h5py.Dataset) -> NDArray[Any]:
         )
     values: NDArray[Any] = item[()]
     return values
-
-
-def _horizon(path: Path, value: Any) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, int | float) and value > 0 and float(value).is_integer():
-        return int(value)
-    raise DataError(
-        f"{path}: the attribute max_episode_steps is {value!r}, not a positive whole number."
-    )
 
 
 def _plain(value: Any) -> Any:

@@ -33,6 +33,9 @@ EPISODE_COLUMNS = ("episode", "episode_index", "episode_id", "trajectory_id")
 PRESENT = "_present"
 """`NAME_present` holds booleans that say where modality NAME is present."""
 
+INFOS = "infos/"
+"""`infos/NAME` holds a note on each step, which is no modality unless it is named as a column."""
+
 MODALITY_NAMES = {
     "observations": "states",
     "observation": "states",
@@ -61,7 +64,7 @@ def dataset_of(
         return TrajectoryDataset.from_arrays(
             values,
             offsets,
-            modalities=declare(values, reading),
+            modalities=declare(values, present, reading),
             present=present,
             metadata=metadata,
             nan_is_absent=reading.nan_is_absent,
@@ -84,13 +87,15 @@ def regroup(dataset: TrajectoryDataset, reading: Reading) -> TrajectoryDataset:
     return TrajectoryDataset.from_arrays(
         values,
         np.append(0, np.cumsum(lengths)),
-        modalities=declare(values, reading),
+        modalities=declare(values, present, reading),
         present=present,
         metadata=dataset.metadata,
     )
 
 
-def declare(arrays: Mapping[str, NDArray[Any]], reading: Reading) -> tuple[Modality, ...]:
+def declare(
+    arrays: Mapping[str, NDArray[Any]], present: Mapping[str, NDArray[Any]], reading: Reading
+) -> tuple[Modality, ...]:
     """The modalities of arrays: guessed, with the roles that the user said.
 
     Raises:
@@ -102,7 +107,7 @@ def declare(arrays: Mapping[str, NDArray[Any]], reading: Reading) -> tuple[Modal
             raise DataError(unknown("modality in reading.roles:", name, arrays))
     found = []
     for name, values in arrays.items():
-        guess = infer_modality(name, values)
+        guess = infer_modality(name, values, present.get(name))
         role: Role = roles.get(name, guess.role)
         found.append(replace(guess, role=role))
     return in_autoregressive_order(found)
@@ -147,6 +152,19 @@ def episode_column(source: str, names: Iterable[str], reading: Reading) -> str |
     if reading.episode is not None and reading.episode not in names:
         raise DataError(f"{source}: {unknown('column', reading.episode, names)}")
     return reading.episode or next((name for name in EPISODE_COLUMNS if name in names), None)
+
+
+def as_horizon(source: object, value: Any) -> int | None:
+    """The horizon that a file states as `max_episode_steps`.
+
+    Raises:
+        DataError: It is not a positive whole number.
+    """
+    if value is None:
+        return None
+    if isinstance(value, int | float) and value > 0 and float(value).is_integer():
+        return int(value)
+    raise DataError(f"{source}: max_episode_steps is {value!r}, not a positive whole number.")
 
 
 def _offsets(source: str, arrays: Mapping[str, NDArray[Any]], reading: Reading) -> NDArray[Any]:

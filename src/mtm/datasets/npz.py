@@ -1,4 +1,8 @@
-"""NumPy's `.npz`: an array per modality, and `offsets` or end flags."""
+"""NumPy's `.npz`: an array per modality, and `offsets` or end flags.
+
+A single text describes the set: `env_id` is used, others are kept as notes; `max_episode_steps` is
+the one single number. As in HDF5, `infos/NAME` is no modality unless it is named as a column.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from mtm.config import AS_IT_IS, Reading
-from mtm.datasets.layout import dataset_of
+from mtm.datasets.layout import INFOS, as_horizon, dataset_of
 from mtm.errors import DataError
 from mtm.trajectories import Metadata, TrajectoryDataset
+
+HORIZON = "max_episode_steps"
 
 DAMAGE = (
     *(OSError, ValueError, EOFError, LookupError, TypeError, RuntimeError, MemoryError),
@@ -33,7 +39,13 @@ def load_file(path: Path, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
         raise DataError(
             f"{path} cannot be read: {error}. Only plain numeric arrays are allowed in it."
         ) from error
-    single = [key for key, values in arrays.items() if np.ndim(values) == 0]
-    if single:
-        raise DataError(f"{path}: {single[0]!r} is a single number; a row per step is needed.")
-    return dataset_of(str(path), arrays, reading, Metadata(source=path.name))
+    single = {key: arrays.pop(key) for key in list(arrays) if np.ndim(arrays[key]) == 0}
+    horizon = as_horizon(path, single.pop(HORIZON).item() if HORIZON in single else None)
+    for key, value in single.items():
+        if value.dtype.kind != "U":
+            raise DataError(f"{path}: {key!r} is a single number; a row per step is needed.")
+    notes = {key: str(value) for key, value in single.items()}
+    asked = [column for columns in reading.columns_of().values() for column in columns]
+    arrays = {k: a for k, a in arrays.items() if k in asked or not k.startswith(INFOS)}
+    metadata = Metadata(path.name, notes.pop("env_id", None), horizon, notes)
+    return dataset_of(str(path), arrays, reading, metadata)

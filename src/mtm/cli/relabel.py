@@ -1,0 +1,115 @@
+"""`mtm relabel`: fill what data lack, and say how far the labels may be off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import tyro
+
+from mtm.config import Reading
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from mtm.datasets.writing import Notes
+    from mtm.label_errors import LabelErrors
+    from mtm.progress import StepProgress
+    from mtm.relabelling import Relabelling
+    from mtm.trajectories import TrajectoryDataset
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Fill the missing values of some modalities over whole episodes.
+
+    What is known stays as it is. The output is a data set that every command reads, with the
+    expected error of each step beside it (infos/NAME_expected_error: 0 where a value was given).
+    How good the labels are is measured on held-out episodes that are given the same gaps.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """The run directory."""
+    want: str
+    """Modalities to fill, such as actions or states,actions."""
+    out: Path
+    """What to write: FILE.hdf5, FILE.npz, or any other name for a store."""
+    data: str | None = None
+    """What to fill (NaN is a gap); the run's training episodes as it saw them if not given."""
+    held_out: str | None = None
+    """Labelled data that the run did not see; its own held-out episodes if not given."""
+    checkpoint: Literal["last", "best"] = "last"
+    """The newest weights, or those with the lowest held-out loss."""
+    threads: int | None = None
+    """CPU threads; all if not given."""
+    reading: Reading = field(default_factory=Reading)
+
+
+def main(words: Sequence[str]) -> None:
+    """Measure, fill, write, print."""
+    arguments = tyro.cli(Arguments, args=list(words), prog="mtm relabel")
+    import torch
+    from rich.console import Console
+
+    from mtm.datasets.writing import check_destination, write
+    from mtm.progress import StepProgress
+    from mtm.relabelling import Relabelling
+    from mtm.run import load_run
+
+    check_destination(arguments.out)
+    if arguments.threads is not None:
+        torch.set_num_threads(arguments.threads)
+    run = load_run(arguments.run, arguments.checkpoint)
+    work = Relabelling(
+        run,
+        arguments.data,
+        arguments.want.split(","),
+        held_out=arguments.held_out,
+        reading=None if arguments.reading == Reading() else arguments.reading,
+    )
+    console = Console(highlight=False)
+    filled = dict.fromkeys(work.want, 0)
+    with StepProgress("relabelling", work.total, 0, console) as progress:
+        errors = work.measure(progress.at)
+        write(_parts(work, progress, filled), arguments.out, work.dataset.metadata.source)
+    console.print(_table(errors))
+    counts = ", ".join(f"{count:,} {name}" for name, count in filled.items())
+    console.print(
+        f"{arguments.out}: {work.dataset.num_episodes:,} episodes, {work.dataset.num_steps:,} "
+        f"steps; filled: {counts}",
+        soft_wrap=True,
+    )
+
+
+def _parts(
+    work: Relabelling, progress: StepProgress, filled: dict[str, int]
+) -> Iterator[tuple[TrajectoryDataset, Notes]]:
+    """What is to be written, counting what was filled."""
+    for part in work.parts(progress.at):
+        for name, error in part.expected_error.items():
+            filled[name] += int((error > 0).sum())
+        yield part.dataset, {f"{n}_expected_error": e for n, e in part.expected_error.items()}
+
+
+def _table(errors: Mapping[str, LabelErrors]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    title = "squared error on held-out values, normalised: 1 is as good as the mean"
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
+    table.add_column("labels")
+    for heading in ("values", "error", "raw", "surest\nhalf", "least\nsure", "mean", "nearest"):
+        table.add_column(heading, justify="right")
+    for name, e in errors.items():
+        numbers = (e.surest, e.least_sure, e.by_mean)
+        table.add_row(
+            name,
+            f"{e.measured:,}",
+            f"{e.error:.4f}",
+            f"{e.raw:.4g}",
+            *(f"{number:.4f}" for number in numbers),
+            "-" if e.by_nearest is None else f"{e.by_nearest:.4f}",
+        )
+    return table

@@ -1,0 +1,167 @@
+"""Writing a data set as a file or a store that every loader reads, with notes on its steps.
+
+A note is a number per step that is no modality: it is written as `infos/NAME`, where no loader
+takes it for one. It can still be read by that name, in HDF5 and `.npz` also as a column
+(reading.columns). Whatever is written has a temporary name until it is whole.
+
+An HDF5 file must say why an episode ended: by its time limit if it has as many steps as the
+horizon, or if no horizon is known, else by a terminal state.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from mtm.datasets import directory, store
+from mtm.datasets.layout import INFOS, OFFSETS, PRESENT
+from mtm.errors import DataError
+from mtm.scores import is_adroit
+from mtm.trajectories import Metadata, TrajectoryDataset
+
+Notes: TypeAlias = Mapping[str, NDArray[Any]]
+Parts: TypeAlias = Iterable[tuple[TrajectoryDataset, Notes]]
+
+READ_ONLY = (".parquet", ".pickle", ".pkl")
+"""Kinds of files that are read but not written."""
+
+
+def check_destination(path: Path) -> None:
+    """See that a data set can be written there.
+
+    Raises:
+        DataError: Something is there already, or it has the name of a kind of file that is not
+            written.
+    """
+    if path.exists():
+        raise DataError(f"{path} exists already; remove it, or choose another place.")
+    if path.suffix in READ_ONLY:
+        raise DataError(
+            f"{path}: {path.suffix} is not written. Choose a name that ends in "
+            f"{', '.join(_WRITERS)}, or any other for a store."
+        )
+
+
+def write(parts: Parts, path: Path, source: str) -> None:
+    """Write episodes with notes: HDF5, `.npz` or a store, as the name of the place says.
+
+    Parts are written as they come, so that one at a time is in memory; for `.npz`, all are.
+
+    Args:
+        parts: Episodes of one data set, one after the other, and notes on their steps.
+        path: Where to.
+        source: What the data come from.
+
+    Raises:
+        DataError: The place is taken or cannot be written to.
+    """
+    check_destination(path)
+    temporary = path.with_name(f".{path.name}.tmp")
+    _remove(temporary)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _WRITERS.get(path.suffix, _write_store)(parts, temporary, source)
+        temporary.rename(path)
+    except OSError as error:
+        raise DataError(f"could not write {path}: {error}.") from error
+    finally:
+        _remove(temporary)
+
+
+def _write_hdf5(parts: Parts, path: Path, source: str) -> None:
+    with h5py.File(path, "w", track_order=True) as file:  # modalities are read in this order
+        for part, notes in parts:
+            if not file.attrs:
+                file.attrs.update(_attributes(part.metadata))
+            for key, values in _columns(part, notes).items():
+                _append(file, key, values)
+        for key in [key for key in file if key.endswith(PRESENT)]:
+            if file[key][()].all():
+                del file[key]
+    with path.open("rb") as written:
+        os.fsync(written.fileno())
+
+
+def _columns(part: TrajectoryDataset, notes: Notes) -> dict[str, NDArray[Any]]:
+    """D4RL's arrays of some episodes."""
+    names = {"states": "observations"}
+    columns = {names.get(n, n): part.arrays[n] for n in part.names}
+    columns |= {names.get(n, n) + PRESENT: mask for n, mask in part.present.items()}
+    horizon = part.metadata.horizon
+    timeout = np.ones(part.num_episodes, bool) if horizon is None else part.lengths >= horizon
+    for key, which in (("terminals", ~timeout), ("timeouts", timeout)):
+        columns[key] = np.zeros(part.num_steps, bool)
+        columns[key][part.ends[which] - 1] = True
+    if is_adroit(str(part.metadata.env_id)) and "rewards" in part.names:
+        columns[f"{INFOS}goal_achieved"] = part.arrays["rewards"]
+    return columns | {INFOS + key: values for key, values in notes.items()}
+
+
+def _append(file: h5py.File, key: str, values: NDArray[Any]) -> None:
+    if key not in file:
+        file.create_dataset(key, data=values, maxshape=(None, *values.shape[1:]), chunks=True)
+        return
+    column = file[key]
+    begin = len(column)
+    column.resize(begin + len(values), axis=0)
+    column[begin:] = values
+
+
+def _write_npz(parts: Parts, path: Path, source: str) -> None:
+    collected = list(parts)
+    joined = directory.join([part for part, _ in collected], source)
+    arrays: dict[str, Any] = dict(joined.arrays)
+    arrays |= {name + PRESENT: mask for name, mask in joined.present.items()}
+    arrays[OFFSETS] = np.append(joined.starts, joined.num_steps)
+    for key in collected[0][1]:
+        arrays[INFOS + key] = np.concatenate([notes[key] for _, notes in collected])
+    arrays |= {key: np.array(value) for key, value in _attributes(joined.metadata).items()}
+    with path.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write_store(parts: Parts, path: Path, source: str) -> None:
+    kept: dict[str, list[NDArray[Any]]] = {}
+
+    def episodes() -> Iterator[TrajectoryDataset]:
+        for part, notes in parts:
+            for key, values in notes.items():
+                kept.setdefault(key, []).append(values)
+            yield part
+
+    store.write_store(episodes(), path, source)
+    (path / INFOS).mkdir()
+    for key, pieces in kept.items():
+        np.save(path / INFOS / f"{key}.npy", np.concatenate(pieces))
+
+
+_WRITERS: dict[str, Callable[[Parts, Path, str], None]] = {
+    ".hdf5": _write_hdf5,
+    ".h5": _write_hdf5,
+    ".npz": _write_npz,
+}
+
+
+def _attributes(metadata: Metadata) -> dict[str, Any]:
+    found: dict[str, Any] = dict(metadata.notes)
+    if metadata.env_id is not None:
+        found["env_id"] = metadata.env_id
+    if metadata.horizon is not None:
+        found["max_episode_steps"] = metadata.horizon
+    return found
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    elif path.exists():
+        path.unlink()
