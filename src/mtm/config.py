@@ -39,12 +39,14 @@ def _raise_if(faults: list[str]) -> None:
 class ModelConfig:
     """The network."""
 
+    network: Literal["transformer", "mlp"] = "transformer"
+    """The masked transformer, or the perceptron that it is compared with (docs/baselines.md)."""
     segment_length: int = 4
     """T: time steps the network sees at once."""
     width: int = 128
-    """D: features per token."""
+    """D: features per token; of an mlp, per hidden layer."""
     encoder_layers: int = 2
-    """Transformer layers over the visible tokens."""
+    """Transformer layers over the visible tokens; of an mlp, hidden layers."""
     decoder_layers: int = 1
     """Transformer layers over all tokens."""
     heads: int = 4
@@ -73,6 +75,8 @@ class ModelConfig:
             )
         if self.width % 2:
             faults.append(f"model.width must be even (sines and cosines), got {self.width}")
+        if self.network not in ("transformer", "mlp"):
+            faults.append(unknown("model.network", self.network, ("transformer", "mlp")))
         if not 0 <= self.dropout < 1:
             faults.append(f"model.dropout must be in [0, 1), got {self.dropout}")
         return faults
@@ -188,6 +192,8 @@ class TrainConfig:
     """Makes weights, batches, masks and the split."""
     mask: str = "random-autoregressive"
     """What is hidden in training; `mtm masks list` names them. NAME+NAME mixes."""
+    loss_on: Literal["all", "hidden"] = "all"
+    """Tokens that the loss counts: all that are present, or only those that the mask hides."""
     visible_fraction: tuple[float, float] = (0.4, 1.0)
     """Range of the share that random masks leave visible."""
     mask_weights: dict[str, float] = field(default_factory=dict)
@@ -237,6 +243,8 @@ class TrainConfig:
             faults.append(f"visible_fraction must be a range within [0, 1], got ({low}, {high})")
         if not 0 <= self.validation_fraction < 1:
             faults.append(f"validation_fraction must be in [0, 1), got {self.validation_fraction}")
+        if self.loss_on not in ("all", "hidden"):
+            faults.append(unknown("loss_on", self.loss_on, ("all", "hidden")))
         if self.mask != CUSTOM_MASK:
             parts = self.mask.split("+")
             faults += [unknown("mask", p, MASK_NAMES) for p in parts if p not in MASK_NAMES]

@@ -31,7 +31,7 @@ from mtm.asking import (
 )
 from mtm.errors import ConfigError, DataError
 from mtm.filling import Question, fill
-from mtm.model import Layout
+from mtm.model import MTM, Layout
 from mtm.run import Run
 
 
@@ -188,7 +188,12 @@ def represent(run: Run, states: ArrayLike, actions: ArrayLike | None = None) -> 
 
     Returns:
         (..., D) for states; (..., 2 * D) for states and actions, one after the other.
+
+    Raises:
+        ConfigError: The run's network is not the transformer.
     """
+    if not isinstance(run.model, MTM):
+        raise ConfigError("an MLP encodes no states; represent needs a run of the transformer.")
     names = [only(run, "state")] + ([] if actions is None else [only(run, "action")])
     parts: Arrays = {}
     for name, values in zip(names, (states, actions), strict=False):

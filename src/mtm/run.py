@@ -26,7 +26,7 @@ from mtm.checkpoint import Which
 from mtm.config import TrainConfig
 from mtm.errors import RunError
 from mtm.modalities import Modality
-from mtm.model import MTM
+from mtm.network import Network, make_network
 from mtm.normalizer import Normalizer
 from mtm.returns import horizon_of
 from mtm.trajectories import Metadata, TrajectoryDataset
@@ -74,7 +74,7 @@ class Run:
 
     path: Path
     description: Description
-    model: MTM
+    model: Network
     step: int
 
     @property
@@ -102,7 +102,7 @@ def load_run(path: str | Path, which: Which | int = "last") -> Run:
     description = read_description(path)
     saved = checkpoint.load(path / "checkpoints", which)
     with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and replaced below
-        model = MTM(description.modalities, description.train.model)
+        model = make_network(description.modalities, description.train.model)
     try:
         model.load_state_dict(saved.model)
     except RuntimeError as error:

@@ -25,7 +25,7 @@ from mtm.run import Description, Run
 from mtm.segments import Segments
 from mtm.trackers import check_trackers
 from mtm.trajectories import TrajectoryDataset
-from mtm.validation import Validator
+from mtm.validation import Validator, capabilities_of
 
 MAY_CHANGE_ON_RESUME = frozenset(
     {"steps", "log_every", "validate_every", "checkpoint_every", "keep_checkpoints"}
@@ -92,6 +92,8 @@ def train(
             description.normalizer,
             segment_length=config.model.segment_length,
             mask=mask,
+            hidden_only=config.loss_on == "hidden",
+            capabilities=capabilities_of(config),
             segments=config.validation_segments,
             seed=config.seed,
         )

@@ -1,0 +1,1 @@
+"""What the masked model is compared with."""
