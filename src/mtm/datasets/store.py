@@ -4,6 +4,7 @@
     DIR/offsets.bin          where episodes begin, and the number of steps: int64, (E + 1,)
     DIR/NAME.bin             the values of a modality: float32 or int64, (N, *shape)
     DIR/NAME_present.bin     for a modality with gaps, a byte per step
+    DIR/episode-ends.bin     where it is known, whether each episode ended in a terminal state
 
 Values are checked when a store is written, so opening one compares only sizes with the manifest.
 """
@@ -21,15 +22,16 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from mtm.datasets.directory import joint_metadata, joint_modality
+from mtm.datasets.directory import joint_endings, joint_metadata, joint_modality
 from mtm.datasets.layout import OFFSETS, PRESENT
 from mtm.errors import DataError
-from mtm.modalities import Modality, in_autoregressive_order
+from mtm.modalities import BoolArray, Modality, in_autoregressive_order
 from mtm.trajectories import Metadata, TrajectoryDataset
 
 MANIFEST = "manifest.json"
 FORMAT = "mtm-store"
 VERSION = 1
+ENDINGS = "episode-ends"
 
 
 def is_store(path: Path) -> bool:
@@ -62,7 +64,12 @@ def open_store(path: Path) -> TrajectoryDataset:
             f"{path / OFFSETS}.bin does not cut {steps:,} steps into {episodes:,} episodes, as "
             f"{MANIFEST} says. Convert again."
         )
-    dataset = TrajectoryDataset(modalities, arrays, offsets[:-1], offsets[1:], present, metadata)
+    ends = None
+    if (path / f"{ENDINGS}.bin").exists():
+        ends = np.array(_map(path, ENDINGS, "bool", (episodes,)))
+    dataset = TrajectoryDataset(
+        modalities, arrays, offsets[:-1], offsets[1:], present, metadata, ends
+    )
     dataset.fingerprint = fingerprint  # known from the writing: nothing has to be read for it
     return dataset
 
@@ -102,6 +109,7 @@ class _Writer:
         self._gaps: set[str] = set()
         self._metadata: list[Metadata] = []
         self._lengths: list[NDArray[np.int64]] = []
+        self._endings: list[BoolArray | None] = []
         self._steps = 0
 
     def __enter__(self) -> _Writer:
@@ -138,6 +146,7 @@ class _Writer:
                 self._write(name + PRESENT, begin, marks)
                 begin += len(marks)
         self._lengths.append(part.lengths)
+        self._endings.append(part.terminated)
         self._metadata.append(part.metadata)
         self._steps += part.num_steps
 
@@ -147,6 +156,9 @@ class _Writer:
             raise DataError(f"{source} holds no episodes; there is nothing to store.")
         offsets = np.append(0, np.cumsum(np.concatenate(self._lengths)))
         self._write(OFFSETS, 0, offsets.astype("<i8"))
+        ends = joint_endings(self._endings)
+        if ends is not None:
+            self._write(ENDINGS, 0, ends)
         modalities = in_autoregressive_order(list(self._modalities.values()))
         for m in modalities:
             width = m.size * np.dtype(_dtype(m)).itemsize
