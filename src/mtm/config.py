@@ -29,7 +29,8 @@ CUSTOM_MASK = "custom"
 """What a run says whose mask was a function of the user's own."""
 
 
-def _raise_if(faults: list[str]) -> None:
+def raise_if(faults: list[str]) -> None:
+    """Raise a `ConfigError` of these faults, if there are any."""
     if faults:
         listed = "\n".join(f"  - {fault}" for fault in faults)
         raise ConfigError(f"the settings have {len(faults)} fault(s):\n{listed}")
@@ -220,7 +221,7 @@ class TrainConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
 
     def __post_init__(self) -> None:
-        _raise_if(self.faults())
+        raise_if(self.faults())
 
     def faults(self) -> list[str]:
         """Everything that is wrong, here and in the parts."""
@@ -268,11 +269,7 @@ class TrainConfig:
         Raises:
             ConfigError: Listing every unknown key, value of a wrong type, and fault.
         """
-        faults: list[str] = []
-        plain = _merge(asdict(base or cls()), data)
-        config = _from_plain(cls, plain, "", faults)
-        _raise_if(faults)
-        return config
+        return from_plain(data, base or cls())
 
 
 @dataclass(frozen=True)
@@ -304,7 +301,7 @@ class DeviceConfig:
         ]
         if self.precision not in get_args(Precision):
             faults.append(unknown("precision", self.precision, get_args(Precision)))
-        _raise_if(faults)
+        raise_if(faults)
 
 
 PRESETS: dict[str, TrainConfig] = {
@@ -353,6 +350,19 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
         elif _plain(before) != _plain(after):
             found.append(f"{prefix}{key}: {before} -> {after}")
     return found
+
+
+def from_plain(data: Mapping[str, Any], base: _Config) -> _Config:
+    """Settings of the kind of `base` from plain data; what is not mentioned comes from `base`.
+
+    Raises:
+        ConfigError: Listing every unknown key, value of a wrong type, and fault.
+    """
+    faults: list[str] = []
+    plain = _merge(asdict(base), data)  # type: ignore[call-overload]
+    config = _from_plain(type(base), plain, "", faults)
+    raise_if(faults)
+    return config
 
 
 def _plain(value: Any) -> Any:

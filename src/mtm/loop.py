@@ -29,7 +29,7 @@ from mtm.errors import RunError
 from mtm.losses import reconstruction_losses
 from mtm.masks import MaskFunction
 from mtm.modalities import Modality
-from mtm.network import Network, make_network
+from mtm.network import make_network
 from mtm.progress import TrainingProgress
 from mtm.randomness import Purpose, generator
 from mtm.run import Description
@@ -172,7 +172,7 @@ class Loop:
         self.network = make_network(self.modalities, self.config.model)
         groups = parameter_groups(self.network, self.config.optimizer.weight_decay)
         self.adam = torch.optim.AdamW(groups, lr=0.0, betas=self.config.optimizer.betas, fused=True)
-        self.state = _restore(out, self.network, self.adam) if resume else State(0, 0.0, {})
+        self.state = restore(out, self.network, self.adam) if resume else State(0, 0.0, {})
         self.model, self.optimizer = fabric.setup(self.network, self.adam)
         self.make_batch = BatchMaker(fabric, description, segments, mask)
         self.losses = ["loss", *(f"loss/{m.name}" for m in self.modalities)]
@@ -253,9 +253,7 @@ class Loop:
     def _save(self, step: int, validation: dict[str, float]) -> None:
         self.state = State(step, time.monotonic() - self._began, validation)
         folder = self.out / "checkpoints"
-        checkpoint.save(
-            folder, self.state, self.network.state_dict(), _optimizer_tensors(self.adam)
-        )
+        checkpoint.save(folder, self.state, self.network.state_dict(), optimizer_tensors(self.adam))
         checkpoint.prune(folder, self.config.keep_checkpoints)
 
     def _make_trackers(self, description: Description) -> list[Tracker]:
@@ -280,13 +278,13 @@ def _clip(model: nn.Module, clip_norm: float) -> Tensor:
     return norm
 
 
-def _optimizer_tensors(adam: torch.optim.AdamW) -> dict[str, Tensor]:
+def optimizer_tensors(adam: torch.optim.AdamW) -> dict[str, Tensor]:
     """AdamW's averages as flat names, `PARAMETER.KEY`."""
     state: dict[int, dict[str, Tensor]] = adam.state_dict()["state"]
     return {f"{i}.{key}": t for i, entry in state.items() for key, t in entry.items()}
 
 
-def _restore(out: Path, network: Network, adam: torch.optim.AdamW) -> State:
+def restore(out: Path, network: nn.Module, adam: torch.optim.AdamW) -> State:
     """Fill the network and the optimizer from the last sound checkpoint, if there is one."""
     folder = out / "checkpoints"
     if not checkpoint.steps(folder):

@@ -13,7 +13,7 @@ from lightning_fabric import Fabric
 from mtm import datasets
 from mtm import run as runs
 from mtm.config import CUSTOM_MASK, DeviceConfig, TrainConfig, differences
-from mtm.errors import ConfigError, MTMError, RunError
+from mtm.errors import ConfigError, MTMError
 from mtm.loop import Loop
 from mtm.machine import available_cores, keep_freed_memory
 from mtm.masks import MaskFunction, make_mask
@@ -78,7 +78,7 @@ def train(
     prepared = prepare(source, config)
     training, held_out = split(prepared, config)
     spec = data if isinstance(data, str) else source.metadata.source
-    summary = runs.summarize(spec, source, prepared, config)
+    summary = runs.summarize(spec, source, prepared, config.returns)
     description = Description(config, prepared.modalities, Normalizer.fit(training), summary)
     mask = mask or make_mask(
         config.mask, visible_fraction=config.visible_fraction, weights=config.mask_weights
@@ -191,11 +191,6 @@ def _open(out: Path, description: Description, resume: bool, overwrite: bool) ->
     for name in MAY_CHANGE_ON_RESUME:
         before.pop(name), after.pop(name)
     found += differences(before, after)
-    if found:
-        listed = "\n".join(f"  - {line}" for line in found)
-        raise RunError(
-            f"{out} cannot be resumed, it was trained with something else:\n{listed}\n"
-            "Give the same settings and data, or choose another --out."
-        )
+    runs.refuse_differences(out, found)
     runs.write_description(out, description)
     return True
