@@ -6,7 +6,7 @@ library, which nothing else needs; like that one, it knows places in the context
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,6 +25,9 @@ from mtm.returns import RETURNS
 from mtm.segments import Segments
 from mtm.trajectories import TrajectoryDataset
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 INPUTS = ["returns", "states", "actions"]
 
 
@@ -33,11 +36,11 @@ class DecisionTransformer(nn.Module):
 
     def __init__(self, state_size: int, action_size: int, config: DTConfig) -> None:
         super().__init__()
-        D, L = config.width, 3 * config.context
+        D = config.width
         self.returns = nn.Linear(1, D)
         self.states = nn.Linear(state_size, D)
         self.actions = nn.Linear(action_size, D)
-        self.positions = nn.Parameter(torch.randn(L, D) * 0.02)
+        self.positions = nn.Parameter(torch.randn(3 * config.context, D) * 0.02)
         layer = nn.TransformerEncoderLayer(
             D, config.heads, 4 * D, config.dropout, batch_first=True, norm_first=True
         )
@@ -45,15 +48,14 @@ class DecisionTransformer(nn.Module):
             layer, config.layers, nn.LayerNorm(D), enable_nested_tensor=False
         )
         self.out = nn.Linear(D, action_size)
-        later = torch.ones(L, L, dtype=torch.bool).triu(1)
-        self.register_buffer("later", later, persistent=False)
 
     def forward(self, returns: Tensor, states: Tensor, actions: Tensor) -> Tensor:
         """(B, K, 1), (B, K, S) and (B, K, A) to actions within [-1, 1], (B, K, A)."""
         B, K = states.shape[:2]
         parts = [self.returns(returns), self.states(states), self.actions(actions)]
         tokens = torch.stack(parts, dim=2).view(B, 3 * K, -1) + self.positions
-        decoded = self.layers(tokens, mask=self.later, is_causal=True)
+        later = torch.ones(3 * K, 3 * K, dtype=torch.bool).triu(1)
+        decoded = self.layers(tokens, mask=later, is_causal=True)
         return torch.tanh(self.out(decoded.view(B, K, 3, -1)[:, :, 1]))
 
 
@@ -67,6 +69,11 @@ class DT(Learner):
         actor = TensorDictModule(network, in_keys=INPUTS, out_keys=["action"])
         self.loss = DTLoss(actor, reduction="none")
         self.loss.set_keys(action_target="actions", action_pred="action")
+
+    def train(self, mode: bool = True) -> Self:
+        """Also tell the network, which TorchRL keeps apart from its parameters."""
+        self.loss.actor_network.train(mode)
+        return super().train(mode)
 
     def prepare(self, training: TrajectoryDataset) -> None:
         """Number the segments."""

@@ -49,7 +49,8 @@ class Scaling:
     def scale_actions(self, raw: NDArray[Any]) -> Tensor:
         """(n, *shape) to (n, A), within [-1, 1] for actions of the training split."""
         middle, reach = self._range()
-        return torch.from_numpy((raw - middle) / reach).reshape(len(raw), -1)
+        values = np.asarray((raw - middle) / reach, np.float32)
+        return torch.from_numpy(values).reshape(len(raw), -1)
 
     def raw_actions(self, scaled: Tensor) -> NDArray[np.float32]:
         """(n, A) to (n, *shape), within the range of the training split."""

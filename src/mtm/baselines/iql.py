@@ -15,9 +15,6 @@ from mtm.baselines.experience import REWARDS
 from mtm.returns import return_to_go
 from mtm.trajectories import TrajectoryDataset
 
-RETURN_RANGE = 1000.0
-"""Rewards are scaled so that the episode returns of the data span this."""
-
 LOG_STD_RANGE = (-5.0, 2.0)
 
 
@@ -71,8 +68,11 @@ class IQL(ActorCritic):
         return mean
 
     def reward_scale(self, training: TrajectoryDataset) -> float:
-        """As its authors do for locomotion."""
+        """Let the returns of the data span as much as the longest episode has steps.
+
+        For locomotion, with its 1,000 steps, this is what the authors do.
+        """
         rewards = np.where(training.known(REWARDS), training.arrays[REWARDS].reshape(-1), 0)
         returns = return_to_go(rewards.astype(np.float32), training.starts, training.ends)
         spread = float(np.ptp(returns[training.starts]))
-        return RETURN_RANGE / spread if spread > 0 else 1.0
+        return float(training.lengths.max()) / spread if spread > 0 else 1.0

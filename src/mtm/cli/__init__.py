@@ -20,6 +20,7 @@ VERBS = {
     "report": ("mtm.cli.report", "write an HTML page of a run"),
     "demo": ("mtm.cli.demo", "one model, seven uses: train, measure, report"),
     "collect": ("mtm.cli.collect", "make data of your own: train an agent, or explore"),
+    "baseline": ("mtm.cli.baseline", "train an agent to compare with: dt, iql, cql, td3_bc"),
     "data info": ("mtm.cli.data_info", "what a data set holds"),
     "data validate": ("mtm.cli.data_validate", "every fault of a data set, with its place"),
     "data convert": ("mtm.cli.data_convert", "write a data set as a store that opens at once"),
