@@ -138,7 +138,7 @@ def tensors(run: Run, window: Arrays, visible: BoolArray) -> dict[str, torch.Ten
 
 def device(run: Run) -> torch.device:
     """Where the model is."""
-    return run.model.mask_tokens.device
+    return next(run.model.parameters()).device
 
 
 def batches(count: int) -> list[slice]:

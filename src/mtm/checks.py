@@ -113,6 +113,19 @@ def presence_faults(
     return faults
 
 
+def ending_faults(terminated: ArrayLike | None, episodes: int) -> list[str]:
+    """What is wrong with the marks of terminal states."""
+    if terminated is None:
+        return []
+    marks = np.asarray(terminated)
+    if marks.dtype == np.bool_ and marks.shape == (episodes,):
+        return []
+    return [
+        f"terminated must be {episodes:,} booleans, one per episode, got {marks.dtype} of shape "
+        f"{marks.shape}."
+    ]
+
+
 def with_dtype(modality: Modality, values: NDArray[Any]) -> NDArray[Any]:
     """Values as they are stored: float32, or int64 for classes.
 

@@ -30,7 +30,7 @@ CUSTOM_MASK = "custom"
 
 
 def raise_if(faults: list[str]) -> None:
-    """Raise `ConfigError` with every fault, if there is one."""
+    """Raise a `ConfigError` of these faults, if there are any."""
     if faults:
         listed = "\n".join(f"  - {fault}" for fault in faults)
         raise ConfigError(f"the settings have {len(faults)} fault(s):\n{listed}")
@@ -61,12 +61,14 @@ def _share_faults(setting: str, pairs: tuple[str, ...]) -> list[str]:
 class ModelConfig:
     """The network."""
 
+    network: Literal["transformer", "mlp"] = "transformer"
+    """The masked transformer, or the perceptron that it is compared with (docs/baselines.md)."""
     segment_length: int = 4
     """T: time steps the network sees at once."""
     width: int = 128
-    """D: features per token."""
+    """D: features per token; of an mlp, per hidden layer."""
     encoder_layers: int = 2
-    """Transformer layers over the visible tokens."""
+    """Transformer layers over the visible tokens; of an mlp, hidden layers."""
     decoder_layers: int = 1
     """Transformer layers over all tokens."""
     heads: int = 4
@@ -95,6 +97,8 @@ class ModelConfig:
             )
         if self.width % 2:
             faults.append(f"model.width must be even (sines and cosines), got {self.width}")
+        if self.network not in ("transformer", "mlp"):
+            faults.append(unknown("model.network", self.network, ("transformer", "mlp")))
         if not 0 <= self.dropout < 1:
             faults.append(f"model.dropout must be in [0, 1), got {self.dropout}")
         return faults
@@ -210,6 +214,8 @@ class TrainConfig:
     """Makes weights, batches, masks and the split."""
     mask: str = "random-autoregressive"
     """What is hidden in training; `mtm masks list` names them. NAME+NAME mixes."""
+    loss_on: Literal["all", "hidden"] = "all"
+    """Tokens that the loss counts: all that are present, or only those that the mask hides."""
     visible_fraction: tuple[float, float] = (0.4, 1.0)
     """Range of the share that random masks leave visible."""
     mask_weights: dict[str, float] = field(default_factory=dict)
@@ -268,6 +274,8 @@ class TrainConfig:
         if self.complete_share is not None and not 0 <= self.complete_share <= 1:
             faults.append(f"complete_share must be in [0, 1] or None, got {self.complete_share}")
         faults += _share_faults("drop", self.drop) + _share_faults("gaps", self.gaps)
+        if self.loss_on not in ("all", "hidden"):
+            faults.append(unknown("loss_on", self.loss_on, ("all", "hidden")))
         if self.mask != CUSTOM_MASK:
             parts = self.mask.split("+")
             faults += [unknown("mask", p, MASK_NAMES) for p in parts if p not in MASK_NAMES]
@@ -291,7 +299,7 @@ class TrainConfig:
         Raises:
             ConfigError: Listing every unknown key, value of a wrong type, and fault.
         """
-        return from_plain(base or cls(), data)
+        return from_plain(data, base or cls())
 
 
 @dataclass(frozen=True)
@@ -362,19 +370,6 @@ def preset(name: str) -> TrainConfig:
     return PRESETS[name]
 
 
-def from_plain(base: _Config, changes: Mapping[str, Any]) -> _Config:
-    """Settings of the kind of `base` from plain data; what is not mentioned comes from `base`.
-
-    Raises:
-        ConfigError: Listing every unknown key, value of a wrong type, and fault.
-    """
-    faults: list[str] = []
-    plain = _merge(asdict(base), changes)  # type: ignore[call-overload]
-    config = _from_plain(type(base), plain, "", faults)
-    raise_if(faults)
-    return config
-
-
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
     """What differs between two plain settings, a line each: `model.width: 128 -> 256`."""
     found = []
@@ -385,6 +380,19 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
         elif _plain(before) != _plain(after):
             found.append(f"{prefix}{key}: {before} -> {after}")
     return found
+
+
+def from_plain(data: Mapping[str, Any], base: _Config) -> _Config:
+    """Settings of the kind of `base` from plain data; what is not mentioned comes from `base`.
+
+    Raises:
+        ConfigError: Listing every unknown key, value of a wrong type, and fault.
+    """
+    faults: list[str] = []
+    plain = _merge(asdict(base), data)  # type: ignore[call-overload]
+    config = _from_plain(type(base), plain, "", faults)
+    raise_if(faults)
+    return config
 
 
 def _plain(value: Any) -> Any:

@@ -56,7 +56,7 @@ class StepEncoder(nn.Module):
         super().__init__()
         if projection is not None and projection < 1:
             raise ConfigError(f"projection must be at least 1, got {projection}.")
-        model, width = run.model, run.model.config.width
+        model, width = run.transformer, run.model.config.width
         self.modalities = tuple(modality_of(run, name) for name in names)
         self.trainable, self.with_state = trainable, with_state
         self.embeddings = nn.ModuleList(copy.deepcopy(model.encoders[name]) for name in names)

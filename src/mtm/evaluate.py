@@ -19,14 +19,15 @@ from mtm import policies as acting
 from mtm.asking import ask
 from mtm.errors import ConfigError, DataError, MissingExtraError, unknown
 from mtm.modalities import Modality
-from mtm.policies import MaskedPolicy, Way
+from mtm.policies import MaskedPolicy, Policy, Way
 from mtm.rollout import Episodes, Progress, rollout
 from mtm.run import Run
 from mtm.scores import check_environment, matching_environment, score
 from mtm.segments import Segments
 from mtm.targets import episode_return, fraction_of_range
 from mtm.training import prepare, split
-from mtm.trajectories import TrajectoryDataset
+from mtm.trajectories import Metadata, TrajectoryDataset
+from mtm.validation import capabilities_of
 
 TASKS = ("fd", "id", "bc", "rcbc", "two_stage")
 """What can be evaluated; `fd` and `id` need data, the others an environment."""
@@ -36,6 +37,9 @@ SWEEP = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1)
 
 FIXED = "fraction:1.0"
 """The fixed target: the return of the data's best episode."""
+
+NEEDS = {"two_stage": ("rcbc", "id")}
+"""Capabilities that a task is made of, where that is not the one of its name."""
 
 SEGMENTS = 8192
 """Held-out segments that offline errors are measured on."""
@@ -77,11 +81,12 @@ def evaluate(
     Returns:
         Plain data of a stable form (see docs/evaluation.md); what could not be measured is None.
     """
-    tasks: dict[str, Any] = {}
-    offline = [t for t in ("fd", "id") if t in request.tasks]
+    tasks: dict[str, Any] = dict.fromkeys(request.tasks)
+    able = _able(run, request.tasks, say)
+    offline = [t for t in ("fd", "id") if t in able]
     if offline:
         tasks |= _offline(run, request, offline, say)
-    online = [t for t in ("bc", "rcbc", "two_stage") if t in request.tasks]
+    online = [t for t in ("bc", "rcbc", "two_stage") if t in able]
     if online:
         tasks |= _online(run, request, online, say, progress)
     return {
@@ -158,6 +163,90 @@ def prediction_error(run: Run, held_out: TrajectoryDataset, name: str) -> dict[s
     return {key: float(np.mean(totals[key])) if totals[key] else float("nan") for key in kept}
 
 
+def find_environment(
+    metadata: Metadata, request: Request, say: Callable[[str], None]
+) -> str | None:
+    """The environment to act in, checked against the data; None, with a notice, if there is none.
+
+    Raises:
+        EnvironmentMismatchError: The data do not belong to the environment that is asked for.
+    """
+    env_id = request.env_id or matching_environment(metadata)
+    if env_id is None:
+        say("no environment: the data name none. Name one with --env to see returns.")
+        return None
+    check_environment(metadata, env_id)
+    return env_id
+
+
+def roll_out(
+    env_id: str,
+    policies: Mapping[str, Policy],
+    targets: Mapping[str, float | None],
+    request: Request,
+    say: Callable[[str], None],
+    progress: Progress | None,
+) -> dict[str, Any]:
+    """Let policies act, all in lockstep; a ROLL for each (see docs/evaluation.md).
+
+    Args:
+        env_id: The environment.
+        policies: Name -> policy.
+        targets: Name -> the episode return that the policy asks for, if any.
+        request: How many episodes, and from which seed.
+        say: Takes notices of failures.
+        progress: Told how many episodes are finished.
+
+    Returns:
+        Nothing if there are no policies, or if what the data's environment needs is not installed.
+    """
+    if not policies:
+        return {}
+    try:
+        episodes = rollout(
+            policies, env_id, episodes=request.episodes, seed=request.seed, progress=progress
+        )
+    except MissingExtraError as error:
+        if request.env_id is not None:
+            raise
+        say(f"no returns: {error}")
+        return {}
+    rolls = {name: _roll(env_id, targets.get(name), episodes[name]) for name in policies}
+    for name, roll in rolls.items():
+        for failure in roll["failures"]:
+            say(f"{name}: the episode with seed {failure['seed']} failed: {failure['error']}")
+    return rolls
+
+
+def assemble(task: str, rolls: Mapping[str, Any]) -> Any:
+    """The part of the result that belongs to a task: a ROLL, or one for each target."""
+    if f"{task}/auto" not in rolls:
+        return rolls.get(task)
+    if task == "two_stage":
+        return {"auto": rolls["two_stage/auto"], "fixed": rolls["two_stage/fixed"]}
+    sweep = {str(f): rolls[f"{task}/{f}"] for f in SWEEP}
+    return {
+        "auto": rolls[f"{task}/auto"],
+        "fixed": sweep["1.0"],
+        "sweep": sweep,
+        "best": max(sweep.values(), key=lambda roll: roll["return"]["mean"] or -np.inf),
+    }
+
+
+def _able(run: Run, tasks: Sequence[str], say: Callable[[str], None]) -> list[str]:
+    """The tasks that the run's network was trained for; says why the others do not apply."""
+    config = run.description.train
+    known = capabilities_of(config)
+    able = [task for task in tasks if set(NEEDS.get(task, (task,))) <= set(known)]
+    for task in tasks:
+        if task not in able:
+            say(
+                f"{task} does not apply: the run is an MLP trained with the mask {config.mask!r}, "
+                "which can do nothing else."
+            )
+    return able
+
+
 def _mean_square(m: Modality, prediction: Any, truth: Any) -> float:
     """Mean squared error, or the share of wrong classes."""
     if m.kind == "discrete":
@@ -192,33 +281,19 @@ def _online(
     say: Callable[[str], None],
     progress: Progress | None,
 ) -> dict[str, Any]:
-    env_id = request.env_id or matching_environment(run.description.metadata)
+    env_id = find_environment(run.description.metadata, request, say)
     if env_id is None:
-        say("no environment: the data name none. Name one with --env to see returns.")
-        return dict.fromkeys(tasks)
-    check_environment(run.description.metadata, env_id)
+        return {}
     policies: dict[str, MaskedPolicy] = {}
     for task in tasks:
         try:
             policies |= _policies(run, task)
         except ConfigError as error:
             say(f"{task} does not apply: {error}")
-    if not policies:
-        return dict.fromkeys(tasks)
-    try:
-        episodes = rollout(
-            policies, env_id, episodes=request.episodes, seed=request.seed, progress=progress
-        )
-    except MissingExtraError as error:
-        if request.env_id is not None:
-            raise
-        say(f"no returns: {error}")
-        return dict.fromkeys(tasks)
-    rolls = {name: _roll(run, env_id, policies[name], episodes[name]) for name in policies}
-    for name, roll in rolls.items():
-        for failure in roll["failures"]:
-            say(f"{name}: the episode with seed {failure['seed']} failed: {failure['error']}")
-    return {task: _assemble(task, rolls) for task in tasks}
+    asked = {name: policy.ways[0].target for name, policy in policies.items()}
+    targets = {n: None if t is None else episode_return(run, t) for n, t in asked.items()}
+    rolls = roll_out(env_id, policies, targets, request, say, progress)
+    return {task: assemble(task, rolls) for task in tasks}
 
 
 def _policies(run: Run, task: str) -> dict[str, MaskedPolicy]:
@@ -237,25 +312,9 @@ def _policies(run: Run, task: str) -> dict[str, MaskedPolicy]:
     }
 
 
-def _assemble(task: str, rolls: Mapping[str, Any]) -> Any:
-    """The part of the result that belongs to a task."""
-    if task == "bc" or f"{task}/auto" not in rolls:
-        return rolls.get(task)
-    if task == "two_stage":
-        return {"auto": rolls["two_stage/auto"], "fixed": rolls["two_stage/fixed"]}
-    sweep = {str(f): rolls[f"rcbc/{f}"] for f in SWEEP}
+def _roll(env_id: str, target: float | None, episodes: Episodes) -> dict[str, Any]:
     return {
-        "auto": rolls["rcbc/auto"],
-        "fixed": sweep["1.0"],
-        "sweep": sweep,
-        "best": max(sweep.values(), key=lambda roll: roll["return"]["mean"] or -np.inf),
-    }
-
-
-def _roll(run: Run, env_id: str, policy: MaskedPolicy, episodes: Episodes) -> dict[str, Any]:
-    target = policy.ways[0].target
-    return {
-        "target": None if target is None else episode_return(run, target),
+        "target": target,
         "episodes": len(episodes.returns),
         "return": _spread(episodes.returns),
         "score": _spread(score(env_id, episodes.returns)),

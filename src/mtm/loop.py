@@ -29,7 +29,7 @@ from mtm.errors import RunError
 from mtm.losses import reconstruction_losses
 from mtm.masks import MaskFunction
 from mtm.modalities import Modality
-from mtm.model import MTM
+from mtm.network import make_network
 from mtm.progress import TrainingProgress
 from mtm.randomness import Purpose, generator
 from mtm.run import Description
@@ -65,14 +65,14 @@ class StepInput:
 
     Attributes:
         values: Normalised values, name -> (B, T, *shape).
-        present: (B, T, M).
+        scored: Tokens that the loss counts, (B, T, M).
         visible: (B, L), on the CPU.
-        counts: Present tokens of each modality in the whole batch of all processes, (M,).
+        counts: Scored tokens of each modality in the whole batch of all processes, (M,).
         processes: How many processes share that batch.
     """
 
     values: dict[str, Tensor]
-    present: Tensor
+    scored: Tensor
     visible: Tensor
     counts: Tensor
     processes: int
@@ -95,15 +95,16 @@ class BatchMaker:
         config, T = self.config, self.config.model.segment_length
         numbers = self.segments.draw(config.batch_size, config.seed, step)
         rng = generator(config.seed, Purpose.MASKS, step)
-        visible = self.mask(self.modalities, T, config.batch_size, rng)[self.mine]
+        visible = self.mask(self.modalities, T, config.batch_size, rng)
         batch = self.segments.gather(numbers[self.mine])
         everywhere = batch.present if self.processes == 1 else self.segments.present(numbers)
-        shown = (visible & batch.present).reshape(len(visible), -1)
-        counts = torch.from_numpy(everywhere.sum(axis=(0, 1)))
+        scored = everywhere & ~visible if config.loss_on == "hidden" else everywhere
+        shown = (visible[self.mine] & batch.present).reshape(len(batch.present), -1)
+        counts = torch.from_numpy(scored.sum(axis=(0, 1)))
         values = self.normalizer.tensors(batch)
         return StepInput(
             {name: v.to(self.device, non_blocking=True) for name, v in values.items()},
-            torch.from_numpy(batch.present).to(self.device, non_blocking=True),
+            torch.from_numpy(scored[self.mine]).to(self.device, non_blocking=True),
             torch.from_numpy(shown),
             counts.to(self.device, non_blocking=True),
             self.processes,
@@ -126,7 +127,7 @@ def train_step(
     """
     predictions = model(inputs.values, inputs.visible)
     losses = reconstruction_losses(
-        modalities, predictions, inputs.values, inputs.present, inputs.counts
+        modalities, predictions, inputs.values, inputs.scored, inputs.counts
     )
     # Each process holds its part of the sum, and DDP averages the gradients over processes.
     parts = torch.stack(list(losses.values())) * inputs.processes
@@ -168,10 +169,10 @@ class Loop:
         self.modalities, self.validator = description.modalities, validator
         self.is_first = fabric.is_global_zero
         torch.manual_seed(self.config.seed)
-        self.network = MTM(self.modalities, self.config.model)
+        self.network = make_network(self.modalities, self.config.model)
         groups = parameter_groups(self.network, self.config.optimizer.weight_decay)
         self.adam = torch.optim.AdamW(groups, lr=0.0, betas=self.config.optimizer.betas, fused=True)
-        self.state = _restore(out, self.network, self.adam) if resume else State(0, 0.0, {})
+        self.state = restore(out, self.network, self.adam) if resume else State(0, 0.0, {})
         self.model, self.optimizer = fabric.setup(self.network, self.adam)
         self.make_batch = BatchMaker(fabric, description, segments, mask)
         self.losses = ["loss", *(f"loss/{m.name}" for m in self.modalities)]
@@ -279,7 +280,7 @@ def _clip(model: nn.Module, clip_norm: float) -> Tensor:
     return norm
 
 
-def _restore(out: Path, network: MTM, adam: torch.optim.AdamW) -> State:
+def restore(out: Path, network: nn.Module, adam: torch.optim.AdamW) -> State:
     """Fill the network and the optimizer from the last sound checkpoint, if there is one."""
     folder = out / "checkpoints"
     if not checkpoint.steps(folder):

@@ -25,22 +25,22 @@ def reconstruction_losses(
     modalities: Sequence[Modality],
     predictions: Mapping[str, Tensor],
     values: Mapping[str, Tensor],
-    present: Tensor,
+    scored: Tensor,
     counts: Tensor,
 ) -> dict[str, Tensor]:
-    """Loss of each modality: the error of all present tokens, visible ones included.
+    """Loss of each modality: the mean error of its scored tokens.
 
     Args:
-        modalities: In the order of the last axis of `present`.
+        modalities: In the order of the last axis of `scored`.
         predictions: The model's output.
-        values: The truth, normalised; what is stored at absent tokens has no influence.
-        present: (B, T, M) booleans.
-        counts: Present tokens of each modality that the mean is taken over, (M,). A process that
+        values: The truth, normalised; what is stored at other tokens has no influence.
+        scored: (B, T, M) booleans.
+        counts: Scored tokens of each modality that the mean is taken over, (M,). A process that
             holds a part of a batch passes the counts of the whole.
     """
     losses = {}
     for i, m in enumerate(modalities):
-        here = present[:, :, i]
+        here = scored[:, :, i]
         truth = values[m.name]
         known = here.view(*here.shape, *[1] * (truth.ndim - 2))
         errors = token_errors(m, predictions[m.name], truth.masked_fill(~known, 0))

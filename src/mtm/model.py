@@ -87,11 +87,8 @@ class MTM(nn.Module):
         B, T = len(visible), visible.shape[1] // len(self.modalities)
         asked = None if wanted is None else Layout.of(wanted.cpu(), device)
         predictions = self._heads(self.decode(latent, layout, B, T, asked), B, T, asked)
-        for i, m in enumerate(self.modalities):
-            changes = self.config.residual and m.role == "state" and m.kind == "continuous"
-            if changes and m.name in predictions:
-                here = visible.view(B, T, -1)[:, :, i]
-                predictions[m.name] = predictions[m.name] + between_visible(values[m.name], here)
+        if self.config.residual:
+            add_lines(self.modalities, predictions, values, visible)
         return predictions
 
     def encode(self, values: Mapping[str, Tensor], visible: Tensor, layout: Layout) -> Tensor:
@@ -374,6 +371,20 @@ def _attend_to_two(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     k1, k2, v1, v2 = k[:, :, :1], k[:, :, 1:], v[:, :, :1], v[:, :, 1:]  # (S, H, 1, D/H)
     gap = (q * (k1 - k2)).sum(dim=-1, keepdim=True) / math.sqrt(q.shape[-1])
     return torch.lerp(v2, v1, gap.sigmoid())
+
+
+def add_lines(
+    modalities: Sequence[Modality],
+    predictions: dict[str, Tensor],
+    values: Mapping[str, Tensor],
+    visible: Tensor,
+) -> None:
+    """Make predicted changes of states into states, in place; `visible` (B, L) is on the CPU."""
+    shown = visible.view(len(visible), -1, len(modalities))  # (B, T, M)
+    for i, m in enumerate(modalities):
+        if m.role == "state" and m.kind == "continuous" and m.name in predictions:
+            line = between_visible(values[m.name], shown[:, :, i])
+            predictions[m.name] = predictions[m.name] + line
 
 
 def between_visible(values: Tensor, visible: Tensor) -> Tensor:

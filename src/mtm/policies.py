@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,6 +40,14 @@ class Policy(Protocol):
 
     def keep(self, rows: NDArray[np.int64]) -> None:
         """Go on with these rows only."""
+
+
+@runtime_checkable
+class ModelPolicy(Policy, Protocol):
+    """A policy that says what it takes and gives, so that an environment can be checked."""
+
+    states: Modality
+    actions: Modality
 
 
 @dataclass(frozen=True)

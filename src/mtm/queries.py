@@ -186,7 +186,11 @@ def represent(run: Run, states: ArrayLike, actions: ArrayLike | None = None) -> 
 
     Returns:
         (..., D) for states; (..., 2 * D) for states and actions, one after the other.
+
+    Raises:
+        ConfigError: The run's network is not the transformer.
     """
+    model = run.transformer
     names = [only(run, "state")] + ([] if actions is None else [only(run, "action")])
     parts: Arrays = {}
     for name, values in zip(names, (states, actions), strict=False):
@@ -205,7 +209,7 @@ def represent(run: Run, states: ArrayLike, actions: ArrayLike | None = None) -> 
         with torch.inference_mode():
             raw = {name: torch.from_numpy(p[part]).to(device(run)) for name, p in parts.items()}
             inputs = {name: run.normalizer.normalize(name, v) for name, v in raw.items()}
-            pieces.append(run.model.encode_step(inputs).flatten(1).cpu().numpy())
+            pieces.append(model.encode_step(inputs).flatten(1).cpu().numpy())
     latent = np.concatenate(pieces)
     return latent.reshape(*leading, latent.shape[1])
 

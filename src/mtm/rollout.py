@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mtm.environment_pool import EnvironmentPool
 from mtm.errors import ConfigError
-from mtm.policies import MaskedPolicy, Policy, join
+from mtm.policies import MaskedPolicy, ModelPolicy, Policy, join
 
 Progress = Callable[[int, int], None]
 """Called after every step with (episodes finished, episodes in all)."""
@@ -157,7 +157,7 @@ class _Actor:
 
     def check(self, pool: EnvironmentPool) -> None:
         for policy, _ in self._groups:
-            if isinstance(policy, MaskedPolicy):
+            if isinstance(policy, ModelPolicy):
                 pool.check_spaces(policy.states, policy.actions)
 
     def act(self, states: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -16,23 +16,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from mtm import checkpoint
 from mtm.checkpoint import Which
-from mtm.config import TrainConfig
-from mtm.errors import RunError
+from mtm.config import ReturnsConfig, TrainConfig
+from mtm.errors import ConfigError, RunError
 from mtm.modalities import Modality
 from mtm.model import MTM
+from mtm.network import Network, make_network
 from mtm.normalizer import Normalizer
 from mtm.returns import horizon_of
 from mtm.trajectories import Metadata, TrajectoryDataset
 
 FORMAT = 1
 """Version of the directory's layout; raised when an old reader could not read a new run."""
+
+
+AGENT = "agent"
+"""In the `config.json` of an agent of `mtm.baselines`, which one it is."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +57,20 @@ class Description:
             "modalities": [m.to_json() for m in self.modalities],
             "normalizer": self.normalizer.to_json(),
             "data": self.data,
-            "versions": _versions(),
+            "versions": versions(),
         }
 
     @property
     def metadata(self) -> Metadata:
         """Source, environment and horizon of the data that the run was trained on."""
         return Metadata(**self.data["metadata"])
+
+
+class Describing(Protocol):
+    """What can be written as a `config.json`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +86,7 @@ class Run:
 
     path: Path
     description: Description
-    model: MTM
+    model: Network
     step: int
 
     @property
@@ -86,6 +98,20 @@ class Run:
     def normalizer(self) -> Normalizer:
         """Raw units to the model's units and back."""
         return self.description.normalizer
+
+    @property
+    def transformer(self) -> MTM:
+        """The network, where something needs its encoder.
+
+        Raises:
+            ConfigError: It is not the transformer.
+        """
+        if not isinstance(self.model, MTM):
+            raise ConfigError(
+                f"the network of {self.path} is an MLP, which encodes no states; this needs a run "
+                "of the transformer."
+            )
+        return self.model
 
 
 def load_run(path: str | Path, which: Which | int = "last") -> Run:
@@ -102,7 +128,7 @@ def load_run(path: str | Path, which: Which | int = "last") -> Run:
     description = read_description(path)
     saved = checkpoint.load(path / "checkpoints", which)
     with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and replaced below
-        model = MTM(description.modalities, description.train.model)
+        model = make_network(description.modalities, description.train.model)
     try:
         model.load_state_dict(saved.model)
     except RuntimeError as error:
@@ -126,6 +152,11 @@ def read_description(path: Path) -> Description:
                 f"{file} has format {plain['format']}, this version of mtm reads up to {FORMAT}; "
                 "upgrade mtm."
             )
+        if AGENT in plain:
+            raise RunError(
+                f"{path} holds the agent {plain[AGENT]!r}, not a masked model; load it with "
+                "mtm.baselines.load_agent."
+            )
         return Description(
             TrainConfig.from_json(plain["train"]),
             tuple(Modality.from_json(m) for m in plain["modalities"]),
@@ -136,7 +167,7 @@ def read_description(path: Path) -> Description:
         raise RunError(f"{file} is damaged: {type(error).__name__}: {error}.") from error
 
 
-def create(path: Path, description: Description, *, overwrite: bool = False) -> None:
+def create(path: Path, description: Describing, *, overwrite: bool = False) -> None:
     """Make the directory of a new run.
 
     Raises:
@@ -160,14 +191,14 @@ def create(path: Path, description: Description, *, overwrite: bool = False) -> 
     write_description(path, description)
 
 
-def write_description(path: Path, description: Description) -> None:
+def write_description(path: Path, description: Describing) -> None:
     """Write a run's `config.json`, atomically."""
     text = json.dumps(description.to_json(), indent=2)
     checkpoint.write_atomically(path / "config.json", text.encode())
 
 
 def summarize(
-    spec: str, source: TrajectoryDataset, prepared: TrajectoryDataset, config: TrainConfig
+    spec: str, source: TrajectoryDataset, prepared: TrajectoryDataset, config: ReturnsConfig
 ) -> dict[str, Any]:
     """What a run keeps of its data set: enough to recognise it and to act without it."""
     summary = {
@@ -181,9 +212,9 @@ def summarize(
     if returns:
         first = prepared.starts[prepared.known(returns[0])[prepared.starts]]
         values = prepared.arrays[returns[0]].reshape(-1)[first]
-        made = returns[0] not in source.names and config.returns.kind == "average"
+        made = returns[0] not in source.names and config.kind == "average"
         summary["first_returns"] = np.percentile(values, range(101)).tolist() if len(first) else []
-        summary["returns_horizon"] = horizon_of(source, config.returns) if made else None
+        summary["returns_horizon"] = horizon_of(source, config) if made else None
     return summary
 
 
@@ -191,6 +222,16 @@ def data_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
     """What differs between two data summaries, where it matters."""
     keys = ("fingerprint", "episodes", "steps")
     return [f"data {key}: {old[key]} -> {new[key]}" for key in keys if old[key] != new[key]]
+
+
+def refuse_differences(path: Path, found: Sequence[str]) -> None:
+    """Raise a `RunError` that says what differs, if anything does."""
+    if found:
+        listed = "\n".join(f"  - {line}" for line in found)
+        raise RunError(
+            f"{path} cannot be resumed, it was trained with something else:\n{listed}\n"
+            "Give the same settings and data, or choose another --out."
+        )
 
 
 def schema_differences(old: Sequence[Modality], new: Sequence[Modality]) -> list[str]:
@@ -201,7 +242,8 @@ def schema_differences(old: Sequence[Modality], new: Sequence[Modality]) -> list
     return [f"modalities: {names[0]} -> {names[1]}"]
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of what a run was made with."""
     packages = ("masked-trajectory-models", "numpy", "safetensors", "lightning-fabric")
     found = {"python": platform.python_version(), "torch": str(torch.__version__)}
     for name in packages:

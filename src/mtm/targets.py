@@ -7,13 +7,15 @@ the data's episodes (0 the worst, 1 the best), or be left to `auto`. No environm
 from __future__ import annotations
 
 import warnings
-from typing import TypeAlias
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from mtm.errors import ConfigError
-from mtm.run import Run
 from mtm.scores import REFERENCES, family, is_adroit
+from mtm.trajectories import Metadata
 
 TargetSpec: TypeAlias = str | float
 """`auto`, `fraction:0.9`, `score:100`, `return:3000`; a plain number is a return."""
@@ -22,7 +24,29 @@ AUTO_QUANTILE = 0.95
 """`auto` asks for as much as the best episodes of the data brought: this quantile of them."""
 
 
-def resolve_target(run: Run, spec: TargetSpec) -> float:
+class _Described(Protocol):
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """The summary of the data that `mtm.run.summarize` makes."""
+
+    @property
+    def metadata(self) -> Metadata:
+        """Source, environment and horizon of the data."""
+
+
+class Trained(Protocol):
+    """What a target is asked of: a run, or an agent of `mtm.baselines`."""
+
+    @property
+    def path(self) -> Path:
+        """The directory."""
+
+    @property
+    def description(self) -> _Described:
+        """What is known of the data."""
+
+
+def resolve_target(run: Trained, spec: TargetSpec) -> float:
     """A target in the units of the modality `returns`, which is what the model is shown.
 
     Warns when it lies beyond anything that the data reached.
@@ -43,18 +67,18 @@ def resolve_target(run: Run, spec: TargetSpec) -> float:
     return value
 
 
-def fraction_of_range(run: Run, fraction: float) -> float:
+def fraction_of_range(run: Trained, fraction: float) -> float:
     """A target between the worst (0) and the best (1) episode of the data, or beyond."""
     quantiles = first_returns(run)
     return float(quantiles[0] + fraction * (quantiles[-1] - quantiles[0]))
 
 
-def episode_return(run: Run, value: float) -> float:
+def episode_return(run: Trained, value: float) -> float:
     """The episode's return that a value of `returns` at its first step stands for."""
     return value * _scale(run)
 
 
-def first_returns(run: Run) -> np.ndarray:
+def first_returns(run: Trained) -> np.ndarray:
     """Quantiles 0, 1, ... 100 % of `returns` at the first step of the data's episodes.
 
     Raises:
@@ -69,7 +93,7 @@ def first_returns(run: Run) -> np.ndarray:
     return np.asarray(quantiles, np.float64)
 
 
-def _value(run: Run, spec: TargetSpec, quantiles: np.ndarray) -> float:
+def _value(run: Trained, spec: TargetSpec, quantiles: np.ndarray) -> float:
     if spec == "auto":
         return float(np.interp(AUTO_QUANTILE, np.linspace(0, 1, len(quantiles)), quantiles))
     unit, number = _parse(spec)
@@ -106,7 +130,7 @@ def _parse(spec: TargetSpec) -> tuple[str, float]:
     return unit, number
 
 
-def _scale(run: Run) -> float:
+def _scale(run: Trained) -> float:
     """An episode's return divided by what `returns` says at its first step."""
     horizon = run.description.data.get("returns_horizon")
     return float(horizon) if horizon else 1.0

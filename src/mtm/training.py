@@ -14,7 +14,7 @@ from mtm import datasets
 from mtm import run as runs
 from mtm.completeness import check_overlap
 from mtm.config import CUSTOM_MASK, DeviceConfig, TrainConfig, differences, shares_of
-from mtm.errors import ConfigError, MTMError, RunError, unknown
+from mtm.errors import ConfigError, MTMError, unknown
 from mtm.loop import Loop
 from mtm.machine import available_cores, keep_freed_memory
 from mtm.masks import MaskFunction, make_mask
@@ -26,7 +26,7 @@ from mtm.run import Description, Run
 from mtm.segments import Segments
 from mtm.trackers import check_trackers
 from mtm.trajectories import TrajectoryDataset
-from mtm.validation import Validator
+from mtm.validation import Validator, capabilities_of
 
 MAY_CHANGE_ON_RESUME = frozenset(
     {"steps", "log_every", "validate_every", "checkpoint_every", "keep_checkpoints"}
@@ -80,7 +80,7 @@ def train(
     training, held_out = split(prepared, config)
     spec = data if isinstance(data, str) else source.metadata.source
     left = prepared.with_present(training.present)  # what was taken away is not known to the run
-    summary = runs.summarize(spec, source, left, config)
+    summary = runs.summarize(spec, source, left, config.returns)
     description = Description(config, prepared.modalities, Normalizer.fit(training), summary)
     segments = Segments(training, config.model.segment_length, config.complete_share)
     check_overlap(segments)
@@ -96,6 +96,8 @@ def train(
             description.normalizer,
             segment_length=config.model.segment_length,
             mask=mask,
+            hidden_only=config.loss_on == "hidden",
+            capabilities=capabilities_of(config),
             segments=config.validation_segments,
             seed=config.seed,
         )
@@ -206,11 +208,6 @@ def _open(out: Path, description: Description, resume: bool, overwrite: bool) ->
     for name in MAY_CHANGE_ON_RESUME:
         before.pop(name), after.pop(name)
     found += differences(before, after)
-    if found:
-        listed = "\n".join(f"  - {line}" for line in found)
-        raise RunError(
-            f"{out} cannot be resumed, it was trained with something else:\n{listed}\n"
-            "Give the same settings and data, or choose another --out."
-        )
+    runs.refuse_differences(out, found)
     runs.write_description(out, description)
     return True

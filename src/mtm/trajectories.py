@@ -52,6 +52,9 @@ class TrajectoryDataset:
         present: (N,) booleans for each modality that is absent somewhere; a modality not listed is
             present everywhere.
         metadata: Source, environment, horizon.
+        terminated: Whether each episode ended in a terminal state, rather than by a time limit or
+            because the recording stopped, (E,); None if the source does not say. It is about the
+            data and no part of them: it enters no fingerprint.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class TrajectoryDataset:
         ends: IntArray,
         present: Mapping[str, BoolArray],
         metadata: Metadata,
+        terminated: BoolArray | None = None,
     ) -> None:
         """Put checked parts together. Use `from_arrays` or `from_episodes`, which check."""
         self.modalities = tuple(modalities)
@@ -70,6 +74,7 @@ class TrajectoryDataset:
         self.ends = ends
         self.present = dict(present)
         self.metadata = metadata
+        self.terminated = terminated
 
     @classmethod
     def from_arrays(
@@ -81,6 +86,7 @@ class TrajectoryDataset:
         present: Mapping[str, ArrayLike] | None = None,
         metadata: Metadata | None = None,
         nan_is_absent: bool = False,
+        terminated: ArrayLike | None = None,
     ) -> TrajectoryDataset:
         """Build from flat arrays, checking everything.
 
@@ -92,6 +98,7 @@ class TrajectoryDataset:
             present: For each modality that is absent somewhere, (N,) booleans.
             metadata: Source, environment, horizon.
             nan_is_absent: Take a value with NaN in it as absent, rather than as a fault.
+            terminated: Whether each episode ended in a terminal state, (E,) booleans, if known.
 
         Raises:
             DataError: With every fault: the modality and, where there is one, the episode and step.
@@ -105,7 +112,11 @@ class TrajectoryDataset:
         if modalities is None:
             checks.raise_if(marks)
             modalities = infer_modalities(converted, known)
-        checks.raise_if(checks.misfits(tuple(modalities), converted, int(bounds[-1])) + marks)
+        checks.raise_if(
+            checks.misfits(tuple(modalities), converted, int(bounds[-1]))
+            + marks
+            + checks.ending_faults(terminated, len(bounds) - 1)
+        )
         checked: dict[str, NDArray[Any]] = {}
         faults: list[str] = []
         for m in modalities:
@@ -117,7 +128,9 @@ class TrajectoryDataset:
             faults += checks.value_faults(m, values, known.get(m.name), bounds)
         checks.raise_if(faults)
         known = {name: mask for name, mask in known.items() if not mask.all()}
-        return cls(modalities, checked, bounds[:-1], bounds[1:], known, metadata or Metadata())
+        ends = None if terminated is None else np.asarray(terminated)
+        metadata = metadata or Metadata()
+        return cls(modalities, checked, bounds[:-1], bounds[1:], known, metadata, ends)
 
     @classmethod
     def from_episodes(
@@ -127,6 +140,7 @@ class TrajectoryDataset:
         modalities: Sequence[Modality] | None = None,
         metadata: Metadata | None = None,
         nan_is_absent: bool = False,
+        terminated: ArrayLike | None = None,
     ) -> TrajectoryDataset:
         """Build from a list of episodes, each a dict of (length, *shape) arrays.
 
@@ -163,6 +177,7 @@ class TrajectoryDataset:
             present=present,
             metadata=metadata,
             nan_is_absent=nan_is_absent,
+            terminated=terminated,
         )
 
     def __repr__(self) -> str:
@@ -238,6 +253,7 @@ class TrajectoryDataset:
             self.ends[index],
             self.present,
             self.metadata,
+            None if self.terminated is None else self.terminated[index],
         )
 
     def select(self, names: Sequence[str]) -> TrajectoryDataset:
@@ -253,6 +269,7 @@ class TrajectoryDataset:
             self.ends,
             {name: mask for name, mask in self.present.items() if name in names},
             self.metadata,
+            self.terminated,
         )
 
     def with_modality(
@@ -269,6 +286,7 @@ class TrajectoryDataset:
             self.ends,
             known,
             self.metadata,
+            self.terminated,
         )
 
     def with_present(self, present: Mapping[str, BoolArray]) -> TrajectoryDataset:
@@ -280,6 +298,7 @@ class TrajectoryDataset:
             self.ends,
             {name: mask for name, mask in present.items() if not mask.all()},
             self.metadata,
+            self.terminated,
         )
 
     def without(
@@ -322,6 +341,7 @@ class TrajectoryDataset:
             self.ends,
             self.present,
             replace(self.metadata, **changes),
+            self.terminated,
         )
 
     def known(self, name: str) -> BoolArray:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mtm import masks
+from mtm.config import TrainConfig
 from mtm.errors import ConfigError
 from mtm.losses import token_errors
 from mtm.masks import MaskFunction, Question
@@ -36,6 +37,8 @@ class Validator:
         normalizer: Of the training split.
         segment_length: T.
         mask: The training mask, for the reconstruction errors.
+        hidden_only: Leave visible tokens out, as the loss does that the model was trained with.
+        capabilities: Named masks to measure prediction errors of, where the data allow them.
         segments: How many segments to look at.
         seed: Chooses the segments and the masks.
     """
@@ -47,11 +50,14 @@ class Validator:
         *,
         segment_length: int,
         mask: MaskFunction,
+        hidden_only: bool,
+        capabilities: Sequence[str],
         segments: int,
         seed: int,
     ) -> None:
         self.modalities = dataset.modalities
-        self.questions = _possible_questions(self.modalities, segment_length)
+        self.questions = _possible_questions(capabilities, self.modalities, segment_length)
+        self._parts = ("hidden",) if hidden_only else ("hidden", "visible")
         pool = Segments(dataset, segment_length)
         numbers = pool.spread(segments, seed)
         visible = mask(
@@ -66,7 +72,7 @@ class Validator:
     @property
     def names(self) -> list[str]:
         """Names of the metrics that `measure` gives."""
-        parts = [f"{m.name}/{part}" for m in self.modalities for part in ("hidden", "visible")]
+        parts = [f"{m.name}/{part}" for m in self.modalities for part in self._parts]
         baseline = ["fd_copy_last"] if "fd" in self.questions else []
         return ["loss", *parts, *self.questions, *baseline]
 
@@ -87,8 +93,8 @@ class Validator:
         # The training loss: every modality counts alike, however many of its tokens are present.
         metrics["loss"] = sum(
             _ratio(
-                totals[f"{m.name}/hidden"][0] + totals[f"{m.name}/visible"][0],
-                totals[f"{m.name}/hidden"][1] + totals[f"{m.name}/visible"][1],
+                sum(totals[f"{m.name}/{part}"][0] for part in self._parts),
+                sum(totals[f"{m.name}/{part}"][1] for part in self._parts),
             )
             for m in self.modalities
         )
@@ -106,7 +112,8 @@ class Validator:
         predictions = model(values, torch.from_numpy(shown.reshape(len(shown), -1)))
         for i, m in enumerate(self.modalities):
             errors = token_errors(m, predictions[m.name], values[m.name])
-            for part, chosen in (("hidden", present & ~shown), ("visible", shown)):
+            for part in self._parts:
+                chosen = shown if part == "visible" else present & ~shown
                 _add(totals[f"{m.name}/{part}"], errors, chosen[:, :, i])
 
     def _measure_question(
@@ -141,10 +148,19 @@ class Validator:
                 )
 
 
-def _possible_questions(modalities: Sequence[Modality], segment_length: int) -> dict[str, Question]:
-    """The capabilities that these modalities and this length allow."""
+def capabilities_of(config: TrainConfig) -> tuple[str, ...]:
+    """What a network with these settings can be asked: a perceptron only what it was trained on."""
+    if config.model.network == "mlp" and config.mask in masks.NAMED:
+        return (config.mask,)
+    return CAPABILITIES
+
+
+def _possible_questions(
+    names: Sequence[str], modalities: Sequence[Modality], segment_length: int
+) -> dict[str, Question]:
+    """The capabilities of these that these modalities and this length allow."""
     questions = {}
-    for name in CAPABILITIES:
+    for name in names:
         try:
             questions[name] = masks.NAMED[name].question(modalities, segment_length)
         except ConfigError:

@@ -41,7 +41,7 @@ def pretraining(scale: str) -> dict[str, Any]:
 
 def settings(scale: str, variant: str) -> dict[str, Any]:
     """Settings of TD3 for a scale and a variant, as plain data."""
-    return asdict(from_plain(td3_preset(scale), {"variant": variant}))
+    return asdict(from_plain({"variant": variant}, td3_preset(scale)))
 
 
 def method(spec: Spec, work: Path, needs: Sequence[Path]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def method(spec: Spec, work: Path, needs: Sequence[Path]) -> dict[str, Any]:
 
     plain = dict(spec.settings)
     target = plain.pop(RETURN_TO_REACH, None)
-    config = from_plain(TD3Config(), plain | {"seed": spec.seed})
+    config = from_plain(plain | {"seed": spec.seed}, TD3Config())
     run = needs[0] if needs else None
     curve = train_td3(spec.data, config, work, encoder_run=run, resume=True)
     reached = None if target is None else first_to_reach(curve, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,9 +23,9 @@ class Arguments:
     """
 
     run: tyro.conf.Positional[Path]
-    """The run directory."""
+    """The run directory, or that of an agent of `mtm baseline`."""
     tasks: tuple[str, ...] = ("fd", "id", "bc", "rcbc", "two_stage")
-    """Which capabilities."""
+    """Which capabilities of a run; an agent only acts."""
     episodes: int = 20
     """Episodes for each policy and target."""
     seed: int = 0
@@ -48,6 +49,8 @@ def main(words: Sequence[str]) -> None:
         raise ConfigError(f"--json {arguments.json}: there is no folder {arguments.json.parent}.")
     import torch
 
+    from mtm.baselines.agent import agent_name, load_agent
+    from mtm.baselines.evaluation import evaluate_agent
     from mtm.checkpoint import write_atomically
     from mtm.evaluate import Request, evaluate
     from mtm.progress import episode_progress
@@ -59,11 +62,14 @@ def main(words: Sequence[str]) -> None:
     request = Request(
         arguments.tasks, arguments.episodes, arguments.seed, arguments.env, arguments.data
     )
-    run = load_run(arguments.run, arguments.checkpoint)
     with episode_progress() as (progress, console):
-        result = evaluate(
-            run, request, say=lambda text: console.print(text, soft_wrap=True), progress=progress
-        )
+        say = functools.partial(console.print, soft_wrap=True)
+        if agent_name(arguments.run) is not None:
+            agent = load_agent(arguments.run)
+            result = evaluate_agent(agent, request, say=say, progress=progress)
+        else:
+            run = load_run(arguments.run, arguments.checkpoint)
+            result = evaluate(run, request, say=say, progress=progress)
     print_evaluation(result)
     if arguments.json is not None:
         write_atomically(arguments.json, json.dumps(result, indent=2).encode())

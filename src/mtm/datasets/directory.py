@@ -37,6 +37,7 @@ def join(parts: Sequence[TrajectoryDataset], source: str) -> TrajectoryDataset:
         modalities=modalities,
         present=present,
         metadata=joint_metadata([part.metadata for part in parts], source),
+        terminated=joint_endings([part.terminated for part in parts]),
     )
 
 
@@ -65,6 +66,12 @@ def joint_metadata(parts: Sequence[Metadata], source: str) -> Metadata:
         horizon=max(horizons, default=None),
         notes=notes,
     )
+
+
+def joint_endings(parts: Sequence[BoolArray | None]) -> BoolArray | None:
+    """Which episodes ended in a terminal state, if all files say it."""
+    said = [part for part in parts if part is not None]
+    return np.concatenate(said) if len(said) == len(parts) else None
 
 
 def _values(part: TrajectoryDataset, m: Modality) -> NDArray[Any]:

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mtm.checks import as_offsets
 from mtm.config import Reading
 from mtm.errors import DataError, unknown
 from mtm.modalities import (
+    BoolArray,
     IntArray,
     Modality,
     Role,
@@ -21,7 +23,10 @@ from mtm.modalities import (
 )
 from mtm.trajectories import Metadata, TrajectoryDataset
 
-END_FLAGS = ("terminals", "timeouts")
+TERMINALS = "terminals"
+"""Flags of terminal states: an episode ended there, and not because its time was up."""
+
+END_FLAGS = (TERMINALS, "timeouts")
 """Arrays that are not zero at the last step of an episode."""
 
 OFFSETS = "offsets"
@@ -68,6 +73,7 @@ def dataset_of(
             present=present,
             metadata=metadata,
             nan_is_absent=reading.nan_is_absent,
+            terminated=_terminated(arrays, np.asarray(offsets)),
         )
     except DataError as error:
         raise error.at(source) from error
@@ -90,6 +96,7 @@ def regroup(dataset: TrajectoryDataset, reading: Reading) -> TrajectoryDataset:
         modalities=declare(values, present, reading),
         present=present,
         metadata=dataset.metadata,
+        terminated=dataset.terminated,
     )
 
 
@@ -192,6 +199,15 @@ def _offsets(source: str, arrays: Mapping[str, NDArray[Any]], reading: Reading) 
             stacklevel=2,
         )
     return offsets_from_flags(ends)
+
+
+def _terminated(arrays: Mapping[str, NDArray[Any]], offsets: NDArray[Any]) -> BoolArray | None:
+    """The flag of the last step of each episode, if there are such flags."""
+    if TERMINALS not in arrays:
+        return None
+    bounds = as_offsets(offsets)
+    flags = np.asarray(arrays[TERMINALS]).reshape(-1) != 0
+    return flags[bounds[1:] - 1] if bounds[-1] == len(flags) else None
 
 
 def _modalities(

@@ -65,6 +65,7 @@ def load_named(name: str, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
                 notes=_notes(source),
             ),
             nan_is_absent=reading.nan_is_absent,
+            terminated=[bool(np.any(episode.terminations[-1:])) for episode in stored],
         )
         return regroup(dataset, reading)
     except DataError as error:

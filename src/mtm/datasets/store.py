@@ -1,8 +1,9 @@
 """A data set on disk, read through memory maps: it opens at once, whatever its size.
 
-    DIR/manifest.json    format, modalities, steps, metadata, fingerprint
-    DIR/offsets.bin      where episodes begin, and the number of steps: int64, (E + 1,)
-    DIR/steps.bin        a record per step, all of its modalities side by side (see `_record`)
+    DIR/manifest.json       format, modalities, steps, metadata, fingerprint
+    DIR/offsets.bin         where episodes begin, and the number of steps: int64, (E + 1,)
+    DIR/steps.bin           a record per step, all of its modalities side by side (see `_record`)
+    DIR/episode-ends.bin    where it is known, whether each episode ended in a terminal state
 
 A step lies in one piece and the next one follows it, so a random segment is one or two pages of the
 disk, where a file for each modality would make it as many pages as there are modalities. The arrays
@@ -24,16 +25,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mtm.datasets.directory import joint_metadata, joint_modality
+from mtm.datasets.directory import joint_endings, joint_metadata, joint_modality
 from mtm.datasets.layout import OFFSETS
 from mtm.errors import DataError
-from mtm.modalities import Modality, in_autoregressive_order
+from mtm.modalities import BoolArray, Modality, in_autoregressive_order
 from mtm.trajectories import Metadata, TrajectoryDataset
 
 MANIFEST = "manifest.json"
 STEPS = "steps"
 FORMAT = "mtm-store"
 VERSION = 2
+ENDINGS = "episode-ends"
 
 CHUNK_RECORDS = 1 << 16
 """Records copied together when the steps written so far get another layout."""
@@ -73,7 +75,12 @@ def open_store(path: Path) -> TrajectoryDataset:
             f"{path / OFFSETS}.bin does not cut {steps:,} steps into {episodes:,} episodes, as "
             f"{MANIFEST} says. Convert again."
         )
-    dataset = TrajectoryDataset(modalities, arrays, offsets[:-1], offsets[1:], present, metadata)
+    ends = None
+    if (path / f"{ENDINGS}.bin").exists():
+        ends = np.array(_map(path, ENDINGS, np.dtype("?"), episodes))
+    dataset = TrajectoryDataset(
+        modalities, arrays, offsets[:-1], offsets[1:], present, metadata, ends
+    )
     dataset.fingerprint = fingerprint  # known from the writing: nothing has to be read for it
     return dataset
 
@@ -112,6 +119,7 @@ class _Writer:
         self._gaps: set[str] = set()
         self._metadata: list[Metadata] = []
         self._lengths: list[NDArray[np.int64]] = []
+        self._endings: list[BoolArray | None] = []
         self._record = _record([], [])
         self._file = self._place(STEPS).open("wb")
 
@@ -138,6 +146,7 @@ class _Writer:
                     records[_mark(name)] = True if here is None else here[start:end]
             self._file.write(records.view(np.uint8).data)
         self._lengths.append(part.lengths)
+        self._endings.append(part.terminated)
         self._metadata.append(part.metadata)
 
     def finish(self, source: str) -> None:
@@ -147,6 +156,9 @@ class _Writer:
             raise DataError(f"{source} holds no episodes; there is nothing to store.")
         offsets = np.append(0, np.cumsum(np.concatenate(self._lengths))).astype("<i8")
         self._place(OFFSETS).write_bytes(offsets.tobytes())
+        ends = joint_endings(self._endings)
+        if ends is not None:
+            self._place(ENDINGS).write_bytes(ends.tobytes())
         modalities = in_autoregressive_order(list(self._modalities.values()))
         manifest = {
             "format": FORMAT,

@@ -22,6 +22,13 @@ CAPABILITIES = {
 }
 
 
+PLAIN = {"bc": "behaviour cloning", "iql": "IQL", "cql": "CQL", "td3_bc": "TD3+BC"}
+"""Policies that act without a target."""
+
+CONDITIONED = {"rcbc": "return-conditioned", "dt": "Decision Transformer"}
+"""Policies that ask for a return, at several targets."""
+
+
 def print_held_out(run: Run, console: Console | None = None) -> None:
     """Print the held-out errors of a run's last checkpoint."""
     console = console or Console(highlight=False)
@@ -79,14 +86,13 @@ def _offline_table(tasks: Mapping[str, Any]) -> Table:
 
 def rolls_of(tasks: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
     """(policy, target, roll), in the order to print."""
-    rows = []
-    if tasks.get("bc"):
-        rows.append(("behaviour cloning", "-", tasks["bc"]))
-    if rcbc := tasks.get("rcbc"):
-        rows.append(("return-conditioned", "auto", rcbc["auto"]))
-        rows.append(("return-conditioned", "fixed", rcbc["fixed"]))
-        rows += [("  sweep", f"fraction {f}", roll) for f, roll in rcbc["sweep"].items()]
-        rows.append(("  best of sweep", "seen after", rcbc["best"]))
+    rows = [(title, "-", tasks[name]) for name, title in PLAIN.items() if tasks.get(name)]
+    for name, title in CONDITIONED.items():
+        if found := tasks.get(name):
+            rows.append((title, "auto", found["auto"]))
+            rows.append((title, "fixed", found["fixed"]))
+            rows += [("  sweep", f"fraction {f}", roll) for f, roll in found["sweep"].items()]
+            rows.append(("  best of sweep", "seen after", found["best"]))
     if two := tasks.get("two_stage"):
         rows.append(("two-stage", "auto", two["auto"]))
         rows.append(("two-stage", "fixed", two["fixed"]))

@@ -1,0 +1,67 @@
+"""`mtm baseline`: train one of the agents that the masked model is compared with."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from mtm.baselines.settings import AGENTS, AgentConfig, agent_config
+from mtm.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Train an offline RL agent (dt, iql, cql or td3_bc); `mtm eval OUT` then lets it act.
+
+    The defaults below are those of the agent at the chosen scale.
+    """
+
+    name: tyro.conf.Positional[str]
+    """dt, iql, cql or td3_bc."""
+    data: str
+    """A file, a directory, or PREFIX:NAME, with rewards."""
+    out: Path
+    """Where to leave the agent."""
+    scale: str = "cpu"
+    """tiny (seconds), cpu (minutes) or paper (as published)."""
+    resume: bool = False
+    """Go on with the agent in --out; start one if there is none."""
+    settings: Annotated[AgentConfig, tyro.conf.arg(name="")] = field(default_factory=AgentConfig)
+
+
+def main(words: Sequence[str]) -> None:
+    """Parse, train, and say where the agent is."""
+    arguments = parse(words)
+    from mtm.baselines import train_agent
+
+    agent = train_agent(
+        arguments.name,
+        arguments.data,
+        arguments.settings,
+        arguments.out,
+        resume=arguments.resume,
+    )
+    print(f"{agent.path}: {agent.name}, step {agent.step:,}. mtm eval {agent.path} lets it act.")
+
+
+def parse(words: Sequence[str]) -> Arguments:
+    """The command line, over the settings of the agent at the chosen scale.
+
+    Raises:
+        ConfigError: There is no such agent or scale, or a setting is wrong.
+    """
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--scale", default="cpu")
+    chosen, _ = first.parse_known_args(words)
+    named = words[0] if words and not words[0].startswith("-") else AGENTS[0]
+    settings = agent_config(named, chosen.scale)
+    default = Arguments(tyro.MISSING, tyro.MISSING, tyro.MISSING, settings=settings)
+    arguments = tyro.cli(Arguments, default=default, args=list(words), prog="mtm baseline")
+    if arguments.name != named:  # the settings would be those of another agent
+        raise ConfigError(f"say the agent first: mtm baseline {arguments.name} --data ...")
+    return arguments

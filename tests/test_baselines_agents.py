@@ -1,0 +1,292 @@
+"""DT, IQL, CQL, TD3+BC: trained by one loop, resumable to the bit, acting in the same rollout."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mtm import checkpoint, datasets
+from mtm.baselines.experience import REWARDS, Scaling, Transitions, endings
+from mtm.baselines.settings import (
+    AGENTS,
+    SCALES,
+    AgentConfig,
+    CriticConfig,
+    DTConfig,
+    agent_config,
+)
+from mtm.cli import main
+from mtm.datasets import builtin, store
+from mtm.errors import ConfigError, DataError, MissingExtraError, RunError
+from mtm.evaluate import Request
+from mtm.normalizer import Normalizer
+from mtm.rollout import rollout
+from mtm.run import load_run
+from mtm.trackers import read_metrics
+from mtm.trajectories import Metadata, TrajectoryDataset
+
+pytest.importorskip("torchrl", reason="the extra `baselines` is not installed")
+pytest.importorskip("gymnasium", reason="the extra `sim` is not installed")
+from mtm.baselines import Agent, evaluate_agent, load_agent, train_agent
+
+ENV = "point_mass_environment:PointMass-v0"
+
+
+@pytest.fixture(autouse=True)
+def _find_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = str(Path(__file__).parent)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", folder + os.pathsep + os.environ.get("PYTHONPATH", ""))
+
+
+def brief(name: str) -> AgentConfig:
+    return replace(agent_config(name, "tiny"), steps=12, checkpoint_every=6, log_every=4)
+
+
+@pytest.fixture(scope="module", params=AGENTS)
+def agent(request, tmp_path_factory, point_mass) -> Agent:
+    out = tmp_path_factory.mktemp(request.param) / "agent"
+    config = replace(agent_config(request.param, "tiny"), steps=60)
+    return train_agent(request.param, point_mass, config, out, silent=True)
+
+
+def saved(path: Path) -> dict[str, torch.Tensor]:
+    loaded = checkpoint.load(path / "checkpoints")
+    return loaded.model | {f"optimizer.{k}": v for k, v in loaded.optimizer.items()}
+
+
+def with_endings(terminated: list[bool] | None, horizon: int | None = None) -> TrajectoryDataset:
+    """Episodes of 3, 2 and 4 steps, whose states count the steps of the data set."""
+    steps = np.arange(9, dtype=np.float32)
+    return TrajectoryDataset.from_arrays(
+        {"states": steps[:, None], "actions": -steps[:, None], REWARDS: steps},
+        [0, 3, 5, 9],
+        metadata=Metadata(horizon=horizon),
+        terminated=None if terminated is None else np.array(terminated),
+    )
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_resumed_agent_is_the_same_to_the_bit(point_mass, tmp_path, name: str) -> None:
+    config = brief(name)
+    train_agent(name, point_mass, config, tmp_path / "whole", silent=True)
+    half = replace(config, steps=6)
+    assert train_agent(name, point_mass, half, tmp_path / "parts", silent=True).step == 6
+    torch.manual_seed(99)
+    expected = torch.rand(1)
+    torch.manual_seed(99)
+    train_agent(name, point_mass, config, tmp_path / "parts", resume=True, silent=True)
+    assert torch.equal(torch.rand(1), expected)  # the caller's numbers are left alone
+    whole, parts = saved(tmp_path / "whole"), saved(tmp_path / "parts")
+    assert whole.keys() == parts.keys()
+    assert [key for key in whole if not torch.equal(whole[key], parts[key])] == []
+    rows = read_metrics(tmp_path / "parts" / "metrics.csv")
+    assert [row["step"] for row in rows] == [4, 6, 8, 12]
+
+
+def test_every_trained_weight_moves(agent: Agent, point_mass, tmp_path) -> None:
+    one = replace(agent.description.config, steps=1)
+    train_agent(agent.name, point_mass, one, tmp_path / "one", silent=True)
+    first = checkpoint.load(tmp_path / "one" / "checkpoints").model
+    last = checkpoint.load(agent.path / "checkpoints").model
+    constants = ("gamma", "max_action", "min_action", "alpha_init", "entropy_buffer")
+    still = [key for key in first if torch.equal(first[key], last[key])]
+    assert [key for key in still if not key.endswith(constants)] == []
+
+
+def test_a_batch_acts_as_its_rows_do_one_by_one(agent: Agent) -> None:
+    rng = np.random.default_rng(0)
+    states = rng.normal(size=(7, 3, 4)).astype(np.float32)  # more steps than dt's context
+    rewards = rng.random((7, 3))
+    together = agent.policy("fraction:1.0")
+    together.reset(3)
+    alone = [agent.policy("fraction:1.0") for _ in range(3)]
+    for policy in alone:
+        policy.reset(1)
+    rows = np.arange(3)
+    for step in range(7):
+        chosen = together.act(states[step, rows])
+        assert chosen.shape == (len(rows), 2)
+        assert np.abs(chosen).max() <= 1
+        for place, row in enumerate(rows):
+            expected = alone[row].act(states[step, row : row + 1])
+            assert chosen[place] == pytest.approx(expected[0], abs=1e-5)
+        dones = np.array([row == 0 and step == 1 for row in rows])
+        together.observe(rewards[step, rows], dones)
+        for place, row in enumerate(rows):
+            alone[row].observe(rewards[step, row : row + 1], dones[place : place + 1])
+        if step == 3:
+            together.keep(np.array([0, 2]))
+            rows = rows[[0, 2]]
+
+
+def test_an_agent_loads_and_acts_the_same(agent: Agent) -> None:
+    again = load_agent(agent.path)
+    first = rollout({"a": agent.policy()}, ENV, episodes=2)["a"].returns
+    assert np.array_equal(first, rollout({"a": again.policy()}, ENV, episodes=2)["a"].returns)
+    with pytest.raises(RunError, match=f"holds the agent '{agent.name}', not a masked model"):
+        load_run(agent.path)
+    if agent.name == "dt":
+        return
+    with pytest.raises(ConfigError, match=r"\(11,\).*\(4,\)"):
+        rollout({"a": agent.policy()}, "Hopper-v5", episodes=1)
+
+
+def test_evaluation_has_the_stable_form(agent: Agent) -> None:
+    result = evaluate_agent(agent, Request(episodes=2, env_id=ENV))
+    roll = result["tasks"][agent.name]
+    if agent.name == "dt":
+        assert set(roll) == {"auto", "fixed", "sweep", "best"}
+        best = max(agent.description.data["first_returns"])
+        assert roll["fixed"]["target"] == pytest.approx(best)
+        roll = roll["auto"]
+    assert set(roll) == {"target", "episodes", "return", "score", "length", "success", "failures"}
+    assert roll["episodes"] == 2
+    assert result["step"] == 60
+    said: list[str] = []
+    assert evaluate_agent(agent, Request(), say=said.append)["tasks"] == {agent.name: None}
+    assert "no environment" in said[0]
+
+
+def test_a_decision_transformer_obeys_its_context_only(agent: Agent) -> None:
+    if agent.name != "dt":
+        pytest.skip("it is about dt")
+    K = agent.description.config.dt.context
+    returns, states, actions = np.ones((1, K)), np.ones((1, K, 4)), np.ones((1, K, 2))
+    before = agent.learner.act(returns, states, actions)  # type: ignore[operator]
+    returns[:, 3:], states[:, 3:], actions[:, 2:] = 5.0, 5.0, 0.5
+    after = agent.learner.act(returns, states, actions)  # type: ignore[operator]
+    assert np.array_equal(before[:, :3], after[:, :3])
+    assert not np.array_equal(before[:, 3], after[:, 3])
+
+
+@pytest.mark.parametrize("name", ["td3_bc", "iql"])
+def test_values_lead_to_better_than_random(name: str, tmp_path) -> None:
+    """Pushing at random returns 10.1 of at most 20."""
+    rates = CriticConfig(width=64, learning_rate=1e-3, actor_learning_rate=1e-3, discount=0.9)
+    config = replace(agent_config(name, "tiny"), steps=250, batch_size=64, critic=rates)
+    agent = train_agent(name, builtin.point_mass(200, 20), config, tmp_path / name, silent=True)
+    episodes = rollout({name: agent.policy()}, ENV, episodes=20)[name]
+    assert episodes.returns.mean() > 14
+
+
+def test_the_cloning_loss_of_dt_falls(tmp_path) -> None:
+    config = replace(agent_config("dt", "tiny"), steps=80, batch_size=64)
+    train_agent("dt", builtin.point_mass(200, 20), config, tmp_path / "dt", silent=True)
+    losses = [row["loss"] for row in read_metrics(tmp_path / "dt" / "metrics.csv")]
+    assert losses[-1] < 0.75 * losses[0]
+
+
+def test_transitions_stay_within_episodes() -> None:
+    data = with_endings([True, False, True])
+    normalizer = Normalizer.fit(data)
+    transitions = Transitions(data, Scaling.of(data.modalities, normalizer))
+    assert len(transitions) == 8  # all but the last step of the episode that was cut off
+    batch = transitions.draw(500, seed=0, step=0)
+    assert torch.equal(batch.states, transitions.draw(500, seed=0, step=0).states)
+    assert not torch.equal(batch.states, transitions.draw(500, seed=0, step=1).states)
+    now = normalizer.denormalize("states", batch.states).round().squeeze(1)
+    after = normalizer.denormalize("states", batch.next_states).round().squeeze(1)
+    ended = batch.terminated.squeeze(1)
+    assert set(now.tolist()) == {0, 1, 2, 3, 5, 6, 7, 8}
+    assert set(now[ended].tolist()) == {2, 8}
+    assert torch.equal(after[~ended], now[~ended] + 1)
+    assert torch.equal(batch.rewards.squeeze(1), now)
+    assert batch.actions.min() == -1
+    assert batch.actions.max() == 1
+
+
+def test_who_terminated_is_told_by_the_source_else_by_the_horizon() -> None:
+    assert endings(with_endings([True, False, True], horizon=4)).tolist() == [True, False, True]
+    assert endings(with_endings(None, horizon=4)).tolist() == [True, True, False]
+    with pytest.warns(UserWarning, match="all are taken as ended by time"):
+        assert not endings(with_endings(None)).any()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not endings(builtin.point_mass(3, 5)).any()
+    with pytest.raises(DataError, match="terminated must be 3 booleans"):
+        with_endings([True])
+
+
+def test_terminal_flags_survive_files_views_and_stores(tmp_path) -> None:
+    file = tmp_path / "log.npz"
+    terminals = np.array([0, 0, 1, 0, 0, 0, 0])
+    timeouts = np.array([0, 0, 0, 0, 1, 0, 0])
+    states = np.arange(7.0)[:, None]
+    np.savez(file, observations=states, terminals=terminals, timeouts=timeouts)
+    loaded = datasets.load(str(file))
+    assert loaded.terminated.tolist() == [True, False, False]  # the last one was cut off
+    assert loaded.subset([2, 0]).select(["states"]).terminated.tolist() == [False, True]
+    store.write_store([loaded, loaded], tmp_path / "store", "twice")
+    opened = datasets.load(str(tmp_path / "store"))
+    assert opened.terminated.tolist() == [True, False, False] * 2
+    silent = TrajectoryDataset.from_arrays({"states": states}, [0, 7])
+    store.write_store([loaded, silent], tmp_path / "half", "one says it, one does not")
+    assert datasets.load(str(tmp_path / "half")).terminated is None
+    hopper = builtin.hopper()
+    assert hopper.terminated is not None
+    assert not hopper.terminated[hopper.lengths == 1000].any()
+
+
+def test_what_cannot_be_learned_from_is_refused(point_mass, tmp_path) -> None:
+    out = tmp_path / "agent"
+    with pytest.raises(ConfigError, match="unknown agent 'sac'"):
+        train_agent("sac", point_mass, AgentConfig(), out)
+    with pytest.raises(DataError, match="learns from rewards, and the data have none"):
+        train_agent("iql", point_mass.select(["states", "actions"]), AgentConfig(), out)
+    with pytest.raises(DataError, match="one continuous modality of role 'action'"):
+        train_agent("iql", point_mass.select(["states", "rewards"]), AgentConfig(), out)
+    assert not out.exists()
+
+
+def test_a_directory_is_not_overwritten_nor_resumed_with_something_else(
+    point_mass, tmp_path
+) -> None:
+    out, config = tmp_path / "agent", brief("iql")
+    train_agent("iql", point_mass, config, out, silent=True)
+    with pytest.raises(RunError, match="already holds a run"):
+        train_agent("iql", point_mass, config, out, silent=True)
+    other = replace(config, seed=3)
+    with pytest.raises(RunError, match=r"(?s)agent: iql -> cql.*seed: 0 -> 3"):
+        train_agent("cql", point_mass, other, out, resume=True, silent=True)
+
+
+def test_settings_are_checked_together() -> None:
+    with pytest.raises(ConfigError, match=r"(?s)2 fault.*steps.*dt.width 10 .* dt.heads 3"):
+        AgentConfig(steps=0, dt=DTConfig(width=10, heads=3))
+    for scale, settings in SCALES.items():
+        assert tuple(sorted(settings)) == tuple(sorted(AGENTS)), scale
+    config = agent_config("cql", "paper")
+    assert AgentConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+    with pytest.raises(ConfigError, match="unknown scale 'huge'"):
+        agent_config("dt", "huge")
+
+
+def test_a_missing_library_is_named(point_mass, tmp_path, monkeypatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "torchrl", None)
+    with pytest.raises(MissingExtraError, match=r"masked-trajectory-models\[baselines\]"):
+        train_agent("iql", point_mass, brief("iql"), tmp_path / "agent")
+    assert not (tmp_path / "agent").exists()
+
+
+def test_the_command_line_trains_resumes_and_evaluates(tmp_path, capsys) -> None:
+    out = str(tmp_path / "agent")
+    words = ["baseline", "td3_bc", "--data", "builtin:point-mass", "--out", out, "--scale", "tiny"]
+    assert main([*words, "--steps", "4"]) == 0
+    assert main([*words, "--steps", "8", "--resume"]) == 0
+    assert "td3_bc, step 8" in capsys.readouterr().out
+    assert main(["eval", out, "--episodes", "2", "--env", ENV]) == 0
+    assert "TD3+BC" in capsys.readouterr().out
+    result = json.loads((tmp_path / "agent" / "evaluation.json").read_text())
+    assert result["tasks"]["td3_bc"]["episodes"] == 2
+    assert main(["baseline", "--data", "builtin:point-mass", "--out", out, "iql"]) == 2
+    assert "say the agent first: mtm baseline iql" in capsys.readouterr().err
