@@ -76,7 +76,7 @@ def train_agent(
     summary = runs.summarize(spec, source, prepared, EPISODE_RETURNS)
     normalizer = Normalizer.fit(training)
     description = AgentDescription(name, config, prepared.modalities, normalizer, summary)
-    torch.set_num_threads(available_cores())
+    torch.set_num_threads(min(torch.get_num_threads(), available_cores()))
     keep_freed_memory()
     with torch.random.fork_rng(devices=[]):  # weights and noise leave the caller's generator alone
         torch.manual_seed(config.seed)
