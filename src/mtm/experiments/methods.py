@@ -20,9 +20,7 @@ Method: TypeAlias = Callable[[RunSpec, Path, Sequence[Path]], dict[str, Any]]
 METHODS: dict[str, str] = {
     "mtm": "mtm.experiments.train_masked:run",
     "s-mtm": "mtm.experiments.train_masked:run",
-    # Waits for `ModelConfig.network`.
     "mlp": "mtm.experiments.train_masked:run",
-    # Wait for `mtm.baselines`.
     "dt": "mtm.experiments.train_agent:run",
     "iql": "mtm.experiments.train_agent:run",
     "cql": "mtm.experiments.train_agent:run",

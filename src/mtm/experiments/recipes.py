@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
+from mtm.baselines import agent_config, mlp_config, specialised_config
 from mtm.config import TrainConfig
 from mtm.experiments.scales import Scale
 from mtm.experiments.spec import RunSpec
@@ -52,7 +53,7 @@ def masked(
         changes: Plain settings that differ from the scale's.
         name: For people.
     """
-    return _trained("mtm", scale, data, seed, tasks, changes or {}, name)
+    return _trained("mtm", scale, data, seed, tasks, changes or {}, name, scale.train)
 
 
 def specialised(
@@ -62,8 +63,8 @@ def specialised(
     task: str,
 ) -> RunSpec:
     """S-MTM: the same network trained with the one mask of a capability."""
-    changes = {"mask": task}
-    return _trained("s-mtm", scale, data, seed, (task,), changes, f"S-MTM {task.upper()}")
+    config = _in_budget(specialised_config(task, scale.preset), scale)  # type: ignore[arg-type]
+    return _trained("s-mtm", scale, data, seed, (task,), {}, f"S-MTM {task.upper()}", config)
 
 
 def mlp(
@@ -75,28 +76,17 @@ def mlp(
     changes: Mapping[str, Any] | None = None,
     name: str = "MLP",
 ) -> RunSpec:
-    """An MLP for one capability, with the paper's hyperparameters; that of RCBC is RvS."""
-    train = scale.train
-    paper_warmup = 5000 * train.steps // 140_000
-    settings = {
-        "mask": task,
-        "batch_size": scale.mlp_batch_size,
-        "model": {"network": "mlp", "width": 1024, "dropout": 0.0},
-        "optimizer": {
-            "learning_rate": 2e-4,
-            "weight_decay": 0.005,
-            "warmup_steps": max(paper_warmup, 1),
-        },
-        **(changes or {}),
-    }
-    return _trained("mlp", scale, data, seed, (task,), settings, f"{name} {task.upper()}")
+    """An MLP for one capability; that of RCBC is RvS."""
+    config = _in_budget(mlp_config(task, scale.preset), scale)  # type: ignore[arg-type]
+    return _trained(
+        "mlp", scale, data, seed, (task,), changes or {}, f"{name} {task.upper()}", config
+    )
 
 
 def agent(scale: Scale, data: str, seed: int, method: str) -> RunSpec:
     """DT, IQL, CQL or TD3+BC."""
-    steps = scale.train.steps if method == "dt" else scale.agent_steps
     settings = {
-        "agent": {"steps": steps, "batch_size": scale.train.batch_size, "seed": seed},
+        "agent": replace(agent_config(method, scale.preset), seed=seed).to_json(),
         "evaluate": _evaluation(scale, ()),
         "threads": scale.threads,
     }
@@ -111,14 +101,21 @@ def _trained(
     tasks: tuple[str, ...],
     changes: Mapping[str, Any],
     name: str,
+    config: TrainConfig,
 ) -> RunSpec:
     settings: dict[str, Any] = {
-        "train": _merged(replace(scale.train, seed=seed), changes),
+        "train": _merged(replace(config, seed=seed), changes),
         "threads": scale.threads,
     }
     if tasks:
         settings["evaluate"] = _evaluation(scale, tasks)
     return RunSpec(method, data, seed, settings, _label(data, name, seed))
+
+
+def _in_budget(config: TrainConfig, scale: Scale) -> TrainConfig:
+    """The settings with as many steps as MTM takes, measured and saved as often."""
+    same = ("steps", "validate_every", "checkpoint_every", "log_every")
+    return replace(config, **{name: getattr(scale.train, name) for name in same})
 
 
 def _merged(config: TrainConfig, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,11 +17,10 @@ class Scale:
 
     Attributes:
         name: `smoke`, `cpu` or `paper`.
-        train: Settings of MTM; everything else is derived from them.
+        preset: Of the settings that this scale changes, and of those of all other methods.
+        train: Settings of MTM.
         seeds: How many, if not said otherwise.
         episodes: Of every policy and target.
-        agent_steps: Updates of IQL, CQL, TD3+BC; DT takes those of MTM, whose batches cost alike.
-        mlp_batch_size: Of the MLPs.
         shares: Labelled shares of `heteromodal` and `data-efficiency`.
         lengths: Segment lengths of `length`.
         td3_updates: Of TD3 on representations.
@@ -29,11 +28,10 @@ class Scale:
     """
 
     name: str
+    preset: str
     train: TrainConfig
     seeds: int
     episodes: int
-    agent_steps: int
-    mlp_batch_size: int
     shares: tuple[float, ...]
     lengths: tuple[int, ...]
     td3_updates: int
@@ -47,11 +45,10 @@ def _smoke() -> TrainConfig:
 SCALES = {
     "smoke": Scale(
         name="smoke",
+        preset="tiny",
         train=_smoke(),
         seeds=1,
         episodes=1,
-        agent_steps=20,
-        mlp_batch_size=32,
         shares=(0.1,),
         lengths=(2, 4),
         td3_updates=20,
@@ -59,11 +56,10 @@ SCALES = {
     ),
     "cpu": Scale(
         name="cpu",
+        preset="cpu",
         train=replace(preset("cpu"), steps=CPU_STEPS),
         seeds=2,
         episodes=20,
-        agent_steps=10_000,
-        mlp_batch_size=256,
         shares=(0.01, 0.03, 0.1),
         lengths=(2, 4, 8, 16),
         td3_updates=20_000,
@@ -71,11 +67,10 @@ SCALES = {
     ),
     "paper": Scale(
         name="paper",
+        preset="paper",
         train=preset("paper"),
         seeds=4,
         episodes=20,
-        agent_steps=1_000_000,
-        mlp_batch_size=4096,
         shares=(0.01, 0.03, 0.1, 0.3, 0.95),
         lengths=(2, 4, 8, 16, 32),
         td3_updates=100_000,
