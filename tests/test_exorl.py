@@ -105,6 +105,14 @@ def test_an_action_is_paired_with_the_observation_before_it(folder: Path) -> Non
     assert (data.metadata.env_id, data.metadata.source) == (None, "buffer")
 
 
+def test_a_discount_of_0_is_a_terminal_state(folder: Path) -> None:
+    assert exorl.load_directory(folder).terminated.tolist() == [False, False]
+    failed = episode(4, 1)
+    failed["discount"][-1] = 0
+    np.savez_compressed(folder / "episode_000001_4.npz", **failed)
+    assert exorl.load_directory(folder, task="walk").terminated.tolist() == [False, True]
+
+
 def test_a_task_has_its_rewards_and_its_environment(folder: Path) -> None:
     data = exorl.load_named(f"walk:{folder}")
     assert (data.metadata.env_id, data.metadata.horizon) == ("dmc:walker-walk", 1000)
@@ -192,7 +200,7 @@ class Trap:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"action": np.zeros((3, 6))}, "observation 5, action 3, physics 5"),
+        ({"action": np.zeros((3, 6))}, "observation 5, action 3, discount 5, physics 5"),
         ({"physics": np.zeros((5, 14))}, r"000001_4.npz: rewards are computed for the walker only"),
         ({"observation": np.array([Trap()] * 5, object)}, "000001_4.npz cannot be read"),
         ({"observation": np.full((5, 24), np.nan)}, "modality 'states', episode 1, step 0"),

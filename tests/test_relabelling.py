@@ -77,6 +77,7 @@ def gappy() -> TrajectoryDataset:
     episode = np.arange(data.num_steps) // LENGTH
     known[episode < 10] = False
     known[episode >= 20] = True
+    data.terminated = episode[data.starts] % 2 == 0
     return data.with_present({"actions": known})
 
 
@@ -91,6 +92,7 @@ def test_what_is_known_is_kept_and_all_else_is_filled(run, gappy) -> None:
     assert result.dataset.names == gappy.names
     assert result.dataset.metadata == gappy.metadata
     assert np.array_equal(result.dataset.ends, gappy.ends)
+    assert np.array_equal(result.dataset.terminated, gappy.terminated)
     assert "actions" not in result.dataset.present
     for name in gappy.names:
         kept = known if name == "actions" else slice(None)

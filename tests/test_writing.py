@@ -50,6 +50,7 @@ def parts(data: TrajectoryDataset):
             view.ends - steps.start,
             {name: data.known(name)[steps] for name in ("states", "actions")},
             view.metadata,
+            view.terminated,
         )
         yield piece, {NOTE: np.arange(steps.start, steps.stop, dtype=np.float32)}
 
@@ -93,6 +94,14 @@ def test_the_ends_of_episodes_in_hdf5(data, tmp_path: Path) -> None:
     write(parts(data.with_metadata(horizon=None)), tmp_path / "open.hdf5", "logs")
     with h5py.File(tmp_path / "open.hdf5") as file:
         assert not file["terminals"][()].any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_endings_that_are_known_are_kept(data, tmp_path: Path, name: str) -> None:
+    """They are not guessed from the horizon, by which the second alone would have timed out."""
+    data.terminated = np.array([True, True, False, False])
+    write(parts(data), tmp_path / name, "logs")
+    assert load(str(tmp_path / name)).terminated.tolist() == [True, True, False, False]
 
 
 def test_adroit_rewards_are_read_as_they_were(tmp_path: Path) -> None:

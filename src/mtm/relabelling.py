@@ -249,8 +249,9 @@ class Relabelling:
         arrays = {n: np.concatenate([data.arrays[n][s] for s in spans]) for n in data.names}
         present = {n: np.concatenate([mask[s] for s in spans]) for n, mask in data.present.items()}
         offsets = np.append(0, np.cumsum(data.lengths[episodes]))
+        ends = None if data.terminated is None else data.terminated[episodes]
         part = TrajectoryDataset(
-            data.modalities, arrays, offsets[:-1], offsets[1:], present, data.metadata
+            data.modalities, arrays, offsets[:-1], offsets[1:], present, data.metadata, ends
         )
         for name, values in labels.items():
             if name not in data.names:

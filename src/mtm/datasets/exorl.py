@@ -2,7 +2,7 @@
 
 Each file has one row per observation, the first included: `action[i]` led to `observation[i]`, and
 `reward[i]` and `physics[i]` came with it. So a step here is `observation[i - 1]`, `action[i]`,
-`reward[i]`.
+`reward[i]`. An episode whose last `discount` is 0 ended in a terminal state.
 
 The data were recorded without a task in mind. `task` gives the walker's data the rewards of a task,
 computed from the stored physics. They are kept in a file next to the data, so that the physics,
@@ -83,16 +83,22 @@ def load_directory(
         raise DataError(unknown("task of ExORL's walker", task, TASKS))
     known = None if task is None else _read_cache(path, task, files)
     episodes: list[Episode] = []
+    terminated: list[bool] = []
     with episode_progress() as (report, _):
         for i, file in enumerate(files):
             rewards = None if known is None else known[i]
-            episodes.append(_read_episode(file, task, rewards))
+            episode, ended = _read_episode(file, task, rewards)
+            episodes.append(episode)
+            terminated.append(ended)
             report(i + 1, len(files))
     if task is not None and known is None:
         _write_cache(path, task, files, [episode["rewards"] for episode in episodes])
     try:
         dataset = TrajectoryDataset.from_episodes(
-            episodes, metadata=_metadata(path, task), nan_is_absent=reading.nan_is_absent
+            episodes,
+            metadata=_metadata(path, task),
+            nan_is_absent=reading.nan_is_absent,
+            terminated=terminated,
         )
         return regroup(dataset, reading)
     except DataError as error:
@@ -135,9 +141,14 @@ def _metadata(path: Path, task: str | None) -> Metadata:
     )
 
 
-def _read_episode(file: Path, task: str | None, rewards: NDArray[Any] | None) -> Episode:
-    """One episode; `rewards` are those of the task if they are known already."""
-    keys = ["observation", "action"]
+def _read_episode(
+    file: Path, task: str | None, rewards: NDArray[Any] | None
+) -> tuple[Episode, bool]:
+    """One episode, and whether it ended in a terminal state.
+
+    `rewards` are those of the task if they are known already.
+    """
+    keys = ["observation", "action", "discount"]
     if rewards is None:
         keys.append("reward" if task is None else "physics")
     stored = _read(file, keys)
@@ -153,11 +164,12 @@ def _read_episode(file: Path, task: str | None, rewards: NDArray[Any] | None) ->
             rewards = walker_rewards.rewards(str(task), stored["physics"][1:])
         except DataError as error:
             raise error.at(file) from error
-    return {
+    episode = {
         "states": stored["observation"][:-1],
         "actions": stored["action"][1:],
         "rewards": rewards,
     }
+    return episode, not np.any(stored["discount"][-1])
 
 
 def _read(file: Path, keys: Sequence[str]) -> Episode:

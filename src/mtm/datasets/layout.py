@@ -26,7 +26,10 @@ from mtm.trajectories import Metadata, TrajectoryDataset
 TERMINALS = "terminals"
 """Flags of terminal states: an episode ended there, and not because its time was up."""
 
-END_FLAGS = (TERMINALS, "timeouts")
+TIMEOUTS = "timeouts"
+"""Flags of steps after which the time was up, or the recording stopped."""
+
+END_FLAGS = (TERMINALS, TIMEOUTS)
 """Arrays that are not zero at the last step of an episode."""
 
 OFFSETS = "offsets"

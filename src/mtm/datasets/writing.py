@@ -4,8 +4,7 @@ A note is a number per step that is no modality: it is written as `infos/NAME`, 
 takes it for one. It can still be read by that name, in HDF5 and `.npz` also as a column
 (reading.columns). Whatever is written has a temporary name until it is whole.
 
-An HDF5 file must say why an episode ended: by its time limit if it has as many steps as the
-horizon, or if no horizon is known, else by a terminal state.
+An HDF5 file must say why an episode ended: see `mtm.endings`. The others say it where it is known.
 """
 
 from __future__ import annotations
@@ -21,8 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtm.datasets import directory, store
-from mtm.datasets.layout import INFOS, OFFSETS, PRESENT
+from mtm.datasets.layout import INFOS, OFFSETS, PRESENT, TERMINALS, TIMEOUTS
+from mtm.endings import terminal_endings
 from mtm.errors import DataError
+from mtm.modalities import BoolArray
 from mtm.scores import is_adroit
 from mtm.trajectories import Metadata, TrajectoryDataset
 
@@ -94,14 +95,19 @@ def _columns(part: TrajectoryDataset, notes: Notes) -> dict[str, NDArray[Any]]:
     names = {"states": "observations"}
     columns = {names.get(n, n): part.arrays[n] for n in part.names}
     columns |= {names.get(n, n) + PRESENT: mask for n, mask in part.present.items()}
-    horizon = part.metadata.horizon
-    timeout = np.ones(part.num_episodes, bool) if horizon is None else part.lengths >= horizon
-    for key, which in (("terminals", ~timeout), ("timeouts", timeout)):
-        columns[key] = np.zeros(part.num_steps, bool)
-        columns[key][part.ends[which] - 1] = True
+    terminated = terminal_endings(part)
+    columns[TERMINALS] = _flags(part, terminated)
+    columns[TIMEOUTS] = _flags(part, ~terminated)
     if is_adroit(str(part.metadata.env_id)) and "rewards" in part.names:
         columns[f"{INFOS}goal_achieved"] = part.arrays["rewards"]
     return columns | {INFOS + key: values for key, values in notes.items()}
+
+
+def _flags(part: TrajectoryDataset, episodes: BoolArray) -> BoolArray:
+    """Booleans that are set at the last step of some episodes, (N,)."""
+    flags = np.zeros(part.num_steps, bool)
+    flags[part.ends[episodes] - 1] = True
+    return flags
 
 
 def _append(file: h5py.File, key: str, values: NDArray[Any]) -> None:
@@ -120,6 +126,8 @@ def _write_npz(parts: Parts, path: Path, source: str) -> None:
     arrays: dict[str, Any] = dict(joined.arrays)
     arrays |= {name + PRESENT: mask for name, mask in joined.present.items()}
     arrays[OFFSETS] = np.append(joined.starts, joined.num_steps)
+    if joined.terminated is not None:
+        arrays[TERMINALS] = _flags(joined, joined.terminated)
     for key in collected[0][1]:
         arrays[INFOS + key] = np.concatenate([notes[key] for _, notes in collected])
     arrays |= {key: np.array(value) for key, value in _attributes(joined.metadata).items()}
