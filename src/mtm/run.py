@@ -10,11 +10,9 @@ It loads without the data set, on another machine, years later.
 from __future__ import annotations
 
 import json
-import platform
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,6 +29,7 @@ from mtm.network import Network, make_network
 from mtm.normalizer import Normalizer
 from mtm.returns import horizon_of
 from mtm.trajectories import Metadata, TrajectoryDataset
+from mtm.versions import versions
 
 FORMAT = 1
 """Version of the directory's layout; raised when an old reader could not read a new run."""
@@ -240,15 +239,3 @@ def schema_differences(old: Sequence[Modality], new: Sequence[Modality]) -> list
         return []
     names = [", ".join(f"{m.name}{list(m.shape)}" for m in side) for side in (old, new)]
     return [f"modalities: {names[0]} -> {names[1]}"]
-
-
-def versions() -> dict[str, str]:
-    """Of what a run was made with."""
-    packages = ("masked-trajectory-models", "numpy", "safetensors", "lightning-fabric")
-    found = {"python": platform.python_version(), "torch": str(torch.__version__)}
-    for name in packages:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found

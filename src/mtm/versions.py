@@ -1,15 +1,24 @@
-"""Which versions of other packages are installed."""
+"""Which versions something was made with."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable
 from importlib import metadata
 
+from mtm import __version__
 
-def installed(names: Iterable[str]) -> dict[str, str]:
-    """Name -> version of those that are installed; the others may be extras not needed here."""
-    found = {}
-    for name in names:
+EVERYWHERE = ("torch", "numpy", "safetensors", "lightning-fabric")
+
+
+def versions(more: Iterable[str] = ()) -> dict[str, str]:
+    """Name -> version of Python, mtm and what it computes with.
+
+    Args:
+        more: Packages besides; those that are not installed are left out.
+    """
+    found = {"python": platform.python_version(), "mtm": __version__}
+    for name in (*EVERYWHERE, *more):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -22,9 +22,10 @@ from mtm.errors import RunError
 from mtm.modalities import Modality
 from mtm.normalizer import Normalizer
 from mtm.policies import ModelPolicy
-from mtm.run import AGENT, FORMAT, versions
+from mtm.run import AGENT, FORMAT
 from mtm.targets import TargetSpec, episode_return, fraction_of_range, resolve_target
 from mtm.trajectories import Metadata
+from mtm.versions import versions
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class AgentDescription:
             "modalities": [m.to_json() for m in self.modalities],
             "normalizer": self.normalizer.to_json(),
             "data": self.data,
-            "versions": versions(),
+            "versions": versions(("torchrl", "tensordict")),
         }
 
     @property

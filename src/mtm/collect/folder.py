@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtm import __version__
 from mtm.checkpoint import write_atomically
 from mtm.errors import ConfigError, RunError
-from mtm.versions import installed
+from mtm.versions import versions
 
-VERSIONS_OF = ("stable-baselines3", "torch", "gymnasium", "mujoco", "dm_control", "numpy")
+VERSIONS_OF = ("stable-baselines3", "gymnasium", "mujoco", "dm_control")
 
 
 class Folder:
@@ -76,7 +75,7 @@ class Folder:
         content = {
             "finished": finished,
             "settings": self.settings,
-            "versions": {"mtm": __version__, **installed(VERSIONS_OF)},
+            "versions": versions(VERSIONS_OF),
             "results": dict(results),
         }
         write_atomically(self._file, json.dumps(content, indent=2).encode())

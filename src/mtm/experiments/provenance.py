@@ -10,21 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import mtm
-from mtm.versions import installed
+from mtm.versions import versions
 
-VERSIONS_OF = (
-    *("torch", "numpy", "lightning-fabric", "gymnasium", "gymnasium-robotics", "mujoco"),
-    *("dm_control", "torchrl", "ray"),
-)
+VERSIONS_OF = ("gymnasium", "gymnasium-robotics", "mujoco", "dm_control", "torchrl", "ray")
 
 
 @cache
 def here() -> dict[str, Any]:
     """Commit, versions and machine of this process."""
-    versions = {"python": platform.python_version(), "mtm": mtm.__version__}
     return {
         "commit": commit(),
-        "versions": versions | installed(VERSIONS_OF),
+        "versions": versions(VERSIONS_OF),
         "machine": {
             "system": f"{platform.system()} {platform.machine()}",
             "processor": _processor(),
