@@ -7,12 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from benchmarks.timing import Row, seconds_of_each
 from mtm.baselines.td3_agent import TD3Agent
 from mtm.baselines.td3_config import VARIANTS, TD3Config, td3_preset
-from mtm.baselines.td3_data import rows_with_next
 from mtm.config import preset
 from mtm.machine import keep_freed_memory
 from mtm.run import Run
@@ -39,15 +37,12 @@ def measure() -> list[Row]:
 
 def _measure(config: TD3Config, run: Run, data: TrajectoryDataset) -> list[Row]:
     low, high = -np.ones(ACTIONS, np.float32), np.ones(ACTIONS, np.float32)
-    arrays = [torch.from_numpy(data.arrays[name]) for name in ("states", "actions", "rewards")]
-    states, actions, rewards = arrays
     noise, steps = (config.noise, config.noise_limit), iter(range(10**9))
     updates = {}
     for variant in VARIANTS:
         mine = replace(config, variant=variant)  # type: ignore[arg-type]
         agent = TD3Agent(mine, STATES, low, high, None if variant == "raw" else run)
-        batches = agent.transitions(states, actions, rewards, rows_with_next(data))
-        updates[variant] = (agent, batches)
+        updates[variant] = (agent, agent.transitions(data))
 
     def update(variant: str) -> None:
         agent, batches = updates[variant]

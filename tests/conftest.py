@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,23 @@ ACTIONS = Modality("actions", (2,), role="action")
 @pytest.fixture(autouse=True, scope="session")
 def _threads() -> None:
     torch.set_num_threads(min(2, os.cpu_count() or 1))
+
+
+@pytest.fixture(scope="module")
+def _one_thread() -> Iterator[None]:
+    """For networks so small that they are slower on several."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def _find_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process and its children find the environments of `point_mass_environment`."""
+    folder = str(Path(__file__).parent)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", folder + os.pathsep + os.environ.get("PYTHONPATH", ""))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The point mass as a gymnasium environment, registered when this is imported.
 
 `PointMass-v0` is the real thing. In `Fragile-v0` the episode of an even seed raises at step 3.
+`Fused-v0` can be interrupted; `Endless-v0` is that without a time limit.
 """
 
 from __future__ import annotations
@@ -35,6 +36,24 @@ class PointMass(gymnasium.Env):
         return self.state.astype(np.float32), reward, False, False, info
 
 
-for name, extra in (("PointMass-v0", {}), ("Fragile-v0", {"fragile": True})):
+class FusedPointMass(PointMass):
+    """Raises Ctrl-C when its fuse, shared by all, has burnt down."""
+
+    fuse = -1
+
+    def step(self, action):
+        FusedPointMass.fuse -= 1
+        if FusedPointMass.fuse == 0:
+            raise KeyboardInterrupt
+        return super().step(action)
+
+
+REGISTERED = {
+    "PointMass-v0": (PointMass, 20, {}),
+    "Fragile-v0": (PointMass, 20, {"fragile": True}),
+    "Fused-v0": (FusedPointMass, 20, {}),
+    "Endless-v0": (FusedPointMass, None, {}),
+}
+for name, (made, limit, extra) in REGISTERED.items():
     if name not in gymnasium.registry:
-        gymnasium.register(name, PointMass, max_episode_steps=20, kwargs=extra)
+        gymnasium.register(name, made, max_episode_steps=limit, kwargs=extra)

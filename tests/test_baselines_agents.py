@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 import torch
 
 from mtm import checkpoint, datasets
-from mtm.baselines.experience import REWARDS, Scaling, Transitions, endings
+from mtm.baselines.experience import Scaling, Transitions
 from mtm.baselines.settings import (
     AGENTS,
     SCALES,
@@ -21,8 +20,10 @@ from mtm.baselines.settings import (
     DTConfig,
     agent_config,
 )
+from mtm.baselines.transitions import REWARDS, TransitionIndex, check_modalities
 from mtm.cli import main
 from mtm.datasets import builtin, store
+from mtm.endings import terminal_endings
 from mtm.errors import ConfigError, DataError, MissingExtraError, RunError
 from mtm.evaluate import Request
 from mtm.normalizer import Normalizer
@@ -36,13 +37,7 @@ pytest.importorskip("gymnasium", reason="the extra `sim` is not installed")
 from mtm.baselines import Agent, evaluate_agent, load_agent, train_agent
 
 ENV = "point_mass_environment:PointMass-v0"
-
-
-@pytest.fixture(autouse=True)
-def _find_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = str(Path(__file__).parent)
-    monkeypatch.syspath_prepend(folder)
-    monkeypatch.setenv("PYTHONPATH", folder + os.pathsep + os.environ.get("PYTHONPATH", ""))
+pytestmark = pytest.mark.usefixtures("_find_environments")
 
 
 def brief(name: str) -> AgentConfig:
@@ -70,6 +65,10 @@ def with_endings(terminated: list[bool] | None, horizon: int | None = None) -> T
         metadata=Metadata(horizon=horizon),
         terminated=None if terminated is None else np.array(terminated),
     )
+
+
+def index(data: TrajectoryDataset) -> TransitionIndex:
+    return TransitionIndex(data, *check_modalities(data))
 
 
 @pytest.mark.parametrize("name", AGENTS)
@@ -169,7 +168,7 @@ def test_transitions_stay_within_episodes() -> None:
     data = with_endings([True, False, True])
     normalizer = Normalizer.fit(data)
     transitions = Transitions(data, Scaling.of(data.modalities, normalizer))
-    assert len(transitions) == 8  # all but the last step of the episode that was cut off
+    assert len(transitions.index) == 8  # all but the last step of the episode that was cut off
     batch = transitions.draw(500, seed=0, step=0)
     assert torch.equal(batch.states, transitions.draw(500, seed=0, step=0).states)
     assert not torch.equal(batch.states, transitions.draw(500, seed=0, step=1).states)
@@ -185,13 +184,15 @@ def test_transitions_stay_within_episodes() -> None:
 
 
 def test_who_terminated_is_told_by_the_source_else_by_the_horizon() -> None:
-    assert endings(with_endings([True, False, True], horizon=4)).tolist() == [True, False, True]
-    assert endings(with_endings(None, horizon=4)).tolist() == [True, True, False]
+    told = with_endings([True, False, True], horizon=4)
+    assert terminal_endings(told).tolist() == [True, False, True]
+    assert terminal_endings(with_endings(None, horizon=4)).tolist() == [True, True, False]
+    assert not terminal_endings(with_endings(None)).any()
     with pytest.warns(UserWarning, match="all are taken as ended by time"):
-        assert not endings(with_endings(None)).any()
+        index(with_endings(None))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert not endings(builtin.point_mass(3, 5)).any()
+        assert len(index(builtin.point_mass(3, 5))) == 3 * 4
     with pytest.raises(DataError, match="terminated must be 3 booleans"):
         with_endings([True])
 

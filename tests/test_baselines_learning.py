@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,13 +16,7 @@ pytest.importorskip("gymnasium", reason="the extra `sim` is not installed")
 from mtm.baselines import train_agent
 
 ENV = "point_mass_environment:PointMass-v0"
-
-
-@pytest.fixture(autouse=True)
-def _find_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = str(Path(__file__).parent)
-    monkeypatch.syspath_prepend(folder)
-    monkeypatch.setenv("PYTHONPATH", folder + os.pathsep + os.environ.get("PYTHONPATH", ""))
+pytestmark = pytest.mark.usefixtures("_find_environments")
 
 
 @pytest.mark.parametrize("name", ["td3_bc", "iql"])

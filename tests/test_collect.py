@@ -7,7 +7,6 @@ import io
 import json
 import pickle
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
@@ -38,36 +37,13 @@ from mtm.collect.recorder import (  # noqa: E402
 )
 from mtm.environments import make  # noqa: E402
 from mtm.errors import ConfigError, DataError, RunError  # noqa: E402
-from point_mass_environment import PointMass  # noqa: E402
+from point_mass_environment import FusedPointMass  # noqa: E402
 
 POINT_MASS = "point_mass_environment:PointMass-v0"
 STEPS, RECORD, STOP_AT = 200, 60, 150
 
 
-class FusedPointMass(PointMass):
-    """Raises Ctrl-C when its fuse, shared by all, has burnt down."""
-
-    fuse = -1
-
-    def step(self, action):
-        FusedPointMass.fuse -= 1
-        if FusedPointMass.fuse == 0:
-            raise KeyboardInterrupt
-        return super().step(action)
-
-
-for name, limit in (("Fused-v0", 20), ("Endless-v0", None)):
-    if name not in gymnasium.registry:
-        gymnasium.register(name, FusedPointMass, max_episode_steps=limit)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Networks this small are slower on several."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("_one_thread")
 
 
 def quiet() -> Console:

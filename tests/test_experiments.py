@@ -9,13 +9,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from mtm import checkpoint
+from mtm.baselines.td3_config import td3_preset
+from mtm.baselines.td3_curve import Point
 from mtm.cli import main
 from mtm.config import preset
 from mtm.experiments import (
@@ -282,10 +284,8 @@ def made_up(specs: list[RunSpec], score) -> list[Result]:
     for spec in specs:
         if spec.method == "td3":
             rate = score(spec, "td3")
-            curve = [
-                {"updates": u, "seconds": u / 2, "return_mean": rate * u} for u in (0, 50, 100)
-            ]
-            value: dict = {"curve": curve}
+            points = [Point(u, u / 2, rate * min(u, 100), 0.0) for u in range(0, 201, 25)]
+            value: dict = {"curve": [vars(point) for point in points]}
         else:
             last = {"step": 1, "tasks": tasks(spec)}
             value = {"last": last, "best": last, "seconds": 1.0}
@@ -356,11 +356,17 @@ def test_representation_is_drawn(tmp_path: Path) -> None:
     made = made_up(specs, lambda s, task: rates.get(s.settings["td3"]["variant"], 0.5))
     drawn = representation.draw(made, tmp_path)
     rows = {row[1]: row[2:] for row in drawn.tables[0].rows}
-    assert rows["raw"] == ["50.0", "100.0", "100", "1.00"]
-    assert rows["state-finetuned"] == ["100.0", "200.0", "50", "0.50"]
+    assert rows["raw"] == ["75.0", "100.0", "100", "50", "1.00"]
+    assert rows["state-finetuned"] == ["150.0", "200.0", "50", "25", "0.50"]
+    assert rows["state-frozen"] == ["37.5", "50.0", "≥ 200", "≥ 100", "≥ 2.00"]
     assert drawn.claims[0].verdict == "holds"
+    assert {r["what"] for r in drawn.records} == {"area", "final", "updates", "seconds"}
+    assert all((tmp_path / name).stat().st_size > 5000 for name in drawn.pictures)
     walker = representation.runs(SCALES["cpu"], ["/data/walker"], 1)
     assert {spec.data for spec in walker} == {"exorl:stand:/data/walker", "exorl:walk:/data/walker"}
+    expected = replace(td3_preset("cpu"), variant="raw", seed=1)
+    agents = representation.runs(SCALES["cpu"], ["/data/walker"], 2)
+    assert agents[10].settings["td3"] == asdict(expected)  # the key holds all settings
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

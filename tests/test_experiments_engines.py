@@ -17,10 +17,9 @@ from mtm.experiments import EXPERIMENTS
 
 pytest.importorskip("mujoco", reason="the extra `sim` is not installed")
 pytest.importorskip("matplotlib", reason="the extra `report` is not installed")
+pytest.importorskip("torchrl", reason="the extra `baselines` is not installed")
 
 WORDS = ["reproduce", "all", "--scale", "smoke"]
-WAITING = ("td3",)
-"""Methods that other parts of the project will bring; until then their runs fail."""
 
 
 def finished(out: Path) -> dict[str, int]:
@@ -32,11 +31,10 @@ def sittings(out: Path, key: str) -> int:
     return (out / "runs" / key / "log.txt").read_text().count("--- ")
 
 
-def check_failures(out: Path) -> None:
-    """Only what waits for other parts has failed."""
-    for file in out.glob("runs/*/failure.json"):
-        spec = json.loads((file.parent / "spec.json").read_text())["spec"]
-        assert spec["method"] in WAITING, file.read_text()
+def numbers(out: Path, name: str) -> list[str]:
+    """The results of an experiment, without those that are times."""
+    lines = (out / name / "results.csv").read_text().splitlines()
+    return [line for line in lines if ",seconds," not in line]
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +49,12 @@ def killed(tmp_path_factory) -> Path:
         first.kill()
     before = finished(out)
     variables, threads = dict(os.environ), torch.get_num_threads()
-    assert main([*WORDS, "--out", str(out)]) == 2
+    assert main([*WORDS, "--out", str(out)]) == 0
     assert (dict(os.environ), torch.get_num_threads()) == (variables, threads)
     after = finished(out)
     assert len(after) > len(before) >= 2
     assert {key: after[key] for key in before} == before
     assert all(sittings(out, key) == 1 for key in before)
-    check_failures(out)
     return out
 
 
@@ -79,9 +76,7 @@ def test_every_experiment_has_its_page(killed: Path) -> None:
 def test_ray_gives_the_same_numbers(killed: Path, tmp_path: Path, monkeypatch) -> None:
     pytest.importorskip("ray", reason="the extra `ray` is not installed")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert main([*WORDS, "--engine", "ray", "--out", str(tmp_path)]) == 2
-    check_failures(tmp_path)
+    assert main([*WORDS, "--engine", "ray", "--out", str(tmp_path)]) == 0
     assert set(finished(tmp_path)) == set(finished(killed))
     for name in EXPERIMENTS:
-        local, ray = (out / name / "results.csv" for out in (killed, tmp_path))
-        assert local.read_text() == ray.read_text(), name
+        assert numbers(killed, name) == numbers(tmp_path, name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -30,32 +29,9 @@ from mtm.collect.protorl import (  # noqa: E402
 from mtm.collect.recorder import Sizes  # noqa: E402
 from mtm.datasets import builtin, exorl  # noqa: E402
 from mtm.errors import ConfigError, DataError, RunError  # noqa: E402
-from point_mass_environment import PointMass  # noqa: E402
+from point_mass_environment import FusedPointMass  # noqa: E402
 
-
-class Burning(PointMass):
-    """Raises Ctrl-C when its fuse, shared by all, has burnt down."""
-
-    fuse = -1
-
-    def step(self, action):
-        Burning.fuse -= 1
-        if Burning.fuse == 0:
-            raise KeyboardInterrupt
-        return super().step(action)
-
-
-if "Burning-v0" not in gymnasium.registry:
-    gymnasium.register("Burning-v0", Burning, max_episode_steps=20)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Networks this small are slower on several."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("_one_thread")
 
 
 def quiet() -> Console:
@@ -197,10 +173,10 @@ def files_of(folder: Path) -> dict[str, bytes]:
 def test_an_interrupted_exploration_goes_on_as_if_it_had_not_been(
     reward: str, tmp_path: Path
 ) -> None:
-    wanted = Settings("Burning-v0", 130, seed=1, reward=reward, width=16)
-    Burning.fuse = -1
+    wanted = Settings("Fused-v0", 130, seed=1, reward=reward, width=16)
+    FusedPointMass.fuse = -1
     explore(wanted, tmp_path / "whole", quiet())
-    Burning.fuse = 95  # in the fifth episode, when the agent has learned for two
+    FusedPointMass.fuse = 95  # in the fifth episode, when the agent has learned for two
     with pytest.raises(KeyboardInterrupt):
         explore(wanted, tmp_path / "cut", quiet())
     kept = files_of(tmp_path / "cut")
@@ -225,9 +201,9 @@ def test_a_damaged_agent_is_named(tmp_path: Path) -> None:
 
 def test_bad_settings() -> None:
     with pytest.raises(ConfigError, match="Did you mean 'protorl'"):
-        Settings("Burning-v0", 10, 0, "protorrl")
+        Settings("Fused-v0", 10, 0, "protorrl")
     with pytest.raises(ConfigError, match="--steps must be at least 1"):
-        Settings("Burning-v0", 0, 0, "knn")
+        Settings("Fused-v0", 0, 0, "knn")
 
 
 def test_coverage_counts_cells() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -16,6 +13,7 @@ from mtm.training import train
 
 pytest.importorskip("gymnasium", reason="the extra `sim` is not installed")
 ENV = "point_mass_environment:PointMass-v0"
+pytestmark = pytest.mark.usefixtures("_find_environments")
 FRAGILE = "point_mass_environment:Fragile-v0"
 
 
@@ -24,13 +22,6 @@ def run(tmp_path_factory, point_mass) -> Run:
     from mtm.config import preset
 
     return train(point_mass, preset("tiny"), tmp_path_factory.mktemp("r") / "run", silent=True)
-
-
-@pytest.fixture(autouse=True)
-def _find_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = str(Path(__file__).parent)
-    monkeypatch.syspath_prepend(folder)
-    monkeypatch.setenv("PYTHONPATH", folder + os.pathsep + os.environ.get("PYTHONPATH", ""))
 
 
 class Steady:

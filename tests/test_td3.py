@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,12 +17,10 @@ pytest.importorskip("gymnasium", reason="the extra `sim` is not installed")
 
 from mtm import checkpoint, queries
 from mtm.baselines.td3 import train_td3
-from mtm.baselines.td3_agent import TD3Agent, TD3Policy
+from mtm.baselines.td3_agent import TD3Agent
 from mtm.baselines.td3_config import VARIANTS, TD3Config, td3_preset
 from mtm.baselines.td3_curve import Point, area, final_return, first_to_reach, read_curve
-from mtm.baselines.td3_data import Transitions, rows_with_next
-from mtm.baselines.td3_method import method, pretraining, settings
-from mtm.baselines.td3_pictures import draw, table
+from mtm.baselines.td3_data import EncodedTransitions
 from mtm.config import preset
 from mtm.datasets import exorl, walker_rewards
 from mtm.errors import ConfigError, DataError, RunError
@@ -33,6 +29,7 @@ from mtm.training import train
 from mtm.trajectories import TrajectoryDataset
 
 ENV = "point_mass_environment:PointMass-v0"
+pytestmark = pytest.mark.usefixtures("_find_environments")
 LOW, HIGH = -np.ones(2, np.float32), np.ones(2, np.float32)
 
 
@@ -47,27 +44,19 @@ def run(tmp_path_factory, point_mass) -> Run:
     return train(point_mass, config, tmp_path_factory.mktemp("r") / "run", silent=True)
 
 
-@pytest.fixture(autouse=True)
-def _find_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = str(Path(__file__).parent)
-    monkeypatch.syspath_prepend(folder)
-    monkeypatch.setenv("PYTHONPATH", folder + os.pathsep + os.environ.get("PYTHONPATH", ""))
-
-
 def settings_for(variant: str, **changes: Any) -> TD3Config:
     return replace(td3_preset("tiny"), variant=variant, **changes)
 
 
 def make_agent(
     config: TD3Config, run: Run, data: TrajectoryDataset
-) -> tuple[TD3Agent, Transitions]:
+) -> tuple[TD3Agent, EncodedTransitions]:
     torch.manual_seed(config.seed)
     agent = TD3Agent(config, 4, LOW, HIGH, None if config.variant == "raw" else run)
-    arrays = (torch.from_numpy(data.arrays[name]) for name in ("states", "actions", "rewards"))
-    return agent, agent.transitions(*arrays, rows_with_next(data))
+    return agent, agent.transitions(data)
 
 
-def take(agent: TD3Agent, batches: Transitions, steps: range) -> None:
+def take(agent: TD3Agent, batches: EncodedTransitions, steps: range) -> None:
     for step in steps:
         agent.update(batches.batch(32, (0.2, 0.3), 0, step))
 
@@ -159,11 +148,31 @@ def test_batches(run, data) -> None:
     assert not batch["noise"].any()
 
 
+def test_nothing_follows_a_terminal_state(run, data) -> None:
+    """The last step of an episode is drawn if it ended there; its value is its reward alone."""
+    ended = data.subset(range(data.num_episodes))
+    ended.terminated = np.arange(data.num_episodes) % 2 == 0
+    agent, batches = make_agent(settings_for("raw"), run, ended)
+    batch = batches.batch(2000, (0.2, 0.3), 0, 0)
+    last = {s.tobytes() for s in data.arrays["states"][data.ends[ended.terminated] - 1]}
+    terminal = np.array([s.tobytes() in last for s in batch["state"].numpy()])
+    assert terminal.any()
+    np.testing.assert_array_equal(batch["next", "terminated"][:, 0].numpy(), terminal)
+    np.testing.assert_array_equal(batch["next", "done"], batch["next", "terminated"])
+    critics = batches.batch(2000, (0.2, 0.3), 0, 0)
+    critics["pair"] = agent._networks[1](critics["state"], critics["action"])
+    aims = agent.loss.value_loss(critics)[1]["target_value"]
+    rewards = batch["next", "reward"][:, 0]
+    terminal = torch.from_numpy(terminal)
+    torch.testing.assert_close(aims[terminal], rewards[terminal])
+    assert not torch.isclose(aims[~terminal], rewards[~terminal]).any()
+
+
 def test_the_policy_acts_as_the_actor_does(run, data) -> None:
     for variant in VARIANTS:
         agent, batches = make_agent(settings_for(variant), run, data)
         states = data.arrays["states"][:5]
-        chosen = TD3Policy(agent).act(states)
+        chosen = agent.act(states)
         expected = agent.policy(batches.observations[:5], torch.zeros(())).detach().numpy()
         np.testing.assert_allclose(chosen, expected, atol=1e-5)
         assert (np.abs(chosen) <= 1).all()
@@ -255,9 +264,9 @@ def test_runs_and_data_that_do_not_fit(run, data, tmp_path) -> None:
         ConfigError, match="does not fit the model: its observation is numbers of shape"
     ):
         attempt(data.with_metadata(env_id="Hopper-v5"))
-    with pytest.raises(DataError, match="TD3 needs a modality 'rewards'"):
+    with pytest.raises(DataError, match="learns from rewards, and the data have none"):
         attempt(data.select(["states", "actions"]))
-    with pytest.raises(ConfigError, match="one modality of role 'state', the data have none"):
+    with pytest.raises(DataError, match="modality of role 'state', the data have none"):
         attempt(data.select(["actions", "rewards"]))
     config = replace(preset("tiny"), steps=2, modalities=("actions",))
     stateless = train(data, config, tmp_path / "stateless", silent=True)
@@ -275,7 +284,7 @@ def test_runs_and_data_that_do_not_fit(run, data, tmp_path) -> None:
         attempt(data, "state-frozen", other)
     (tmp_path / "full").mkdir()
     (tmp_path / "full/notes.txt").write_text("mine")
-    with pytest.raises(RunError, match="is not empty"):
+    with pytest.raises(RunError, match="exists and is not a run"):
         attempt(data, out="full")
     assert not (tmp_path / "out").exists()  # nothing was begun
 
@@ -283,12 +292,12 @@ def test_runs_and_data_that_do_not_fit(run, data, tmp_path) -> None:
 def test_what_cannot_be_resumed(data, tmp_path) -> None:
     config = settings_for("raw", updates=2)
     train_td3(data, config, tmp_path / "run", silent=True)
-    with pytest.raises(RunError, match="is not empty. Go on with resume=True"):
+    with pytest.raises(RunError, match="already holds a run. Continue it"):
         train_td3(data, config, tmp_path / "run", silent=True)
     with pytest.raises(RunError, match="td3.hidden: 32 -> 16"):
         train_td3(data, replace(config, hidden=16), tmp_path / "run", resume=True, silent=True)
     part = data.subset(range(5))
-    with pytest.raises(RunError, match="data.fingerprint"):
+    with pytest.raises(RunError, match="data fingerprint"):
         train_td3(part, config, tmp_path / "run", resume=True, silent=True)
     (tmp_path / "run/config.json").write_text("{}")
     with pytest.raises(RunError, match="is damaged"):
@@ -319,9 +328,10 @@ def test_rewards_are_those_of_the_task(walker, monkeypatch, tmp_path) -> None:
     seen: dict[str, torch.Tensor] = {}
     real = TD3Agent.transitions
 
-    def spy(self, states, actions, rewards, first):
-        seen["rewards"] = rewards
-        return real(self, states, actions, rewards, first)
+    def spy(self, data):
+        batches = real(self, data)
+        seen["rewards"] = batches.rewards[:, 0]
+        return batches
 
     monkeypatch.setattr(TD3Agent, "transitions", spy)
     monkeypatch.setattr(
@@ -344,14 +354,6 @@ def test_data_without_physics(walker, tmp_path) -> None:
         train_td3(f"exorl:walk:{walker}", settings_for("raw"), tmp_path / "out", silent=True)
 
 
-def test_pretraining_on_states_and_actions_of_exorl(walker, tmp_path) -> None:
-    from mtm.config import TrainConfig
-
-    plain = pretraining("tiny") | {"steps": 2}
-    run = train(str(walker), TrainConfig.from_json(plain), tmp_path / "run", silent=True)
-    assert [m.name for m in run.modalities] == ["states", "actions"]
-
-
 CURVE = [Point(10, 1.0, 0.0, 0.0), Point(20, 2.0, 10.0, 1.0), Point(40, 4.0, 30.0, 1.0)]
 
 
@@ -359,36 +361,4 @@ def test_numbers_of_a_curve() -> None:
     assert area(CURVE) == pytest.approx((10 * 5 + 20 * 20) / 30)
     assert first_to_reach(CURVE, 10.0) == CURVE[1]
     assert first_to_reach(CURVE, 31.0) is None
-    assert final_return(CURVE, last=2) == 20.0
-
-
-def test_curves_are_drawn_and_tabled(tmp_path) -> None:
-    pytest.importorskip("matplotlib")
-    faster = [replace(p, updates=p.updates // 2, seconds=p.seconds * 2) for p in CURVE]
-    worse = [replace(p, return_mean=1.0) for p in CURVE]
-    tasks = {"walk": {"raw": [CURVE, CURVE], "state-finetuned": [faster], "state-frozen": [worse]}}
-    files = draw(tasks, tmp_path / "pictures")
-    assert [file.name for file in files] == ["representation-walk.png", "representation.md"]
-    assert all(file.stat().st_size > 100 for file in files)
-    rows = {line.split(" | ")[1]: line.split(" | ") for line in table(tasks).splitlines()[2:]}
-    # The raw agent comes to 13.3, which it first has in its third evaluation.
-    assert rows["raw"][4:7] == ["13 ± 0", "40", "4"]
-    assert rows["state-finetuned"][5:7] == ["20", "8"]
-    assert rows["state-finetuned"][7].startswith("2.00")
-    assert rows["state-frozen"][5] == "not reached"
-
-
-def test_the_method_of_the_experiment(run, data, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("mtm.datasets.load", lambda spec: data)
-    plain = settings("tiny", "state-frozen") | {"return_to_reach": -1.0}
-    spec = SimpleNamespace(settings=plain, data="exorl:walk:somewhere", seed=3)
-    result = method(spec, tmp_path / "work", [run.path])
-    assert result["variant"] == "state-frozen"
-    assert [point["updates"] for point in result["curve"]] == [10, 20]
-    assert result["reached"] == result["curve"][0]
-    assert result["seconds"] == result["curve"][-1]["seconds"]
-    assert json.loads(json.dumps(result)) == result
-    again = method(spec, tmp_path / "work", [run.path])  # finished: nothing is repeated
-    assert again == result
-    saved = json.loads((tmp_path / "work/config.json").read_text())["td3"]
-    assert saved == asdict(replace(td3_preset("tiny"), variant="state-frozen", seed=3))
+    assert final_return([CURVE[2], *CURVE, *CURVE[:2]]) == 10.0  # of the last five

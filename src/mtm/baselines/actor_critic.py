@@ -16,8 +16,8 @@ from torchrl.objectives import LossModule, SoftUpdate
 
 from mtm.baselines.experience import Scaling, Transitions
 from mtm.baselines.learner import Learner
+from mtm.baselines.reflex import ReflexPolicy
 from mtm.baselines.settings import AgentConfig
-from mtm.modalities import BoolArray
 from mtm.trajectories import TrajectoryDataset
 
 
@@ -77,9 +77,9 @@ class ActorCritic(Learner):
         """Let the target networks follow."""
         self._targets.step()
 
-    def policy(self, target: float | None) -> ActorPolicy:
+    def policy(self, target: float | None) -> ReflexPolicy:
         """Act by the current state; there is no return to ask for."""
-        return ActorPolicy(self)
+        return ReflexPolicy(self.act, self.scaling.states, self.scaling.actions)
 
     @torch.inference_mode()
     def act(self, states: NDArray[Any]) -> NDArray[np.float32]:
@@ -102,24 +102,3 @@ class ActorCritic(Learner):
         """Q of a state and an action."""
         network = self.perceptron(state_size + action_size, 1)
         return ValueOperator(network, in_keys=["observation", "action"])
-
-
-class ActorPolicy:
-    """Acts by the current state alone, so there is nothing to remember."""
-
-    def __init__(self, learner: ActorCritic) -> None:
-        self._learner = learner
-        self.states, self.actions = learner.scaling.states, learner.scaling.actions
-
-    def reset(self, n: int) -> None:
-        """Begin n episodes."""
-
-    def act(self, states: NDArray[Any]) -> NDArray[np.float32]:
-        """One action per row, (n, *shape)."""
-        return self._learner.act(states)
-
-    def observe(self, rewards: NDArray[Any], dones: BoolArray) -> None:
-        """What the last actions brought."""
-
-    def keep(self, rows: NDArray[np.int64]) -> None:
-        """Go on with these rows only."""

@@ -17,9 +17,10 @@ from torch import nn
 from mtm import checkpoint, datasets
 from mtm import run as runs
 from mtm.baselines.agent import Agent, AgentDescription, load_agent, read_agent_description
-from mtm.baselines.experience import REWARDS, Scaling, check_modalities
+from mtm.baselines.experience import Scaling
 from mtm.baselines.learner import Learner, make_learner
 from mtm.baselines.settings import AgentConfig, check_agent
+from mtm.baselines.transitions import REWARDS, check_modalities
 from mtm.checkpoint import State
 from mtm.config import ReturnsConfig, differences
 from mtm.errors import RunError

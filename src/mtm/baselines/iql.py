@@ -11,7 +11,7 @@ from torchrl.modules import IndependentNormal, ProbabilisticActor, ValueOperator
 from torchrl.objectives import IQLLoss
 
 from mtm.baselines.actor_critic import ActorCritic
-from mtm.baselines.experience import REWARDS
+from mtm.baselines.transitions import REWARDS
 from mtm.returns import return_to_go
 from mtm.trajectories import TrajectoryDataset
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from mtm.baselines.limits import not_above_zero, outside_unit, too_low
 from mtm.config import Reading, from_plain, raise_if
 from mtm.errors import ConfigError, unknown
 
@@ -36,9 +37,9 @@ class CriticConfig:
     def faults(self) -> list[str]:
         """Everything that is wrong."""
         names = ("learning_rate", "actor_learning_rate")
-        faults = _too_low(self, "critic", {"width": 1, "layers": 1})
-        faults += _not_above_zero(self, "critic", names)
-        return faults + _outside_unit(self, "critic", ("discount", "target_rate"))
+        faults = too_low(self, "critic.", {"width": 1, "layers": 1})
+        faults += not_above_zero(self, "critic.", names)
+        return faults + outside_unit(self, "critic.", ("discount", "target_rate"))
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ class IQLConfig:
 
     def faults(self) -> list[str]:
         """Everything that is wrong."""
-        return _outside_unit(self, "iql", ("expectile",)) + _too_low(
-            self, "iql", {"temperature": 0}
+        return outside_unit(self, "iql.", ("expectile",)) + too_low(
+            self, "iql.", {"temperature": 0}
         )
 
 
@@ -68,7 +69,7 @@ class CQLConfig:
 
     def faults(self) -> list[str]:
         """Everything that is wrong."""
-        return _too_low(self, "cql", {"conservatism": 0, "sampled_actions": 1})
+        return too_low(self, "cql.", {"conservatism": 0, "sampled_actions": 1})
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class TD3BCConfig:
     def faults(self) -> list[str]:
         """Everything that is wrong."""
         lows = {"alpha": 0, "policy_noise": 0, "noise_clip": 0, "actor_every": 1}
-        return _too_low(self, "td3_bc", lows)
+        return too_low(self, "td3_bc.", lows)
 
 
 @dataclass(frozen=True)
@@ -116,8 +117,8 @@ class DTConfig:
     def faults(self) -> list[str]:
         """Everything that is wrong."""
         lows = {"context": 1, "width": 1, "layers": 1, "heads": 1, "weight_decay": 0}
-        faults = _too_low(self, "dt", lows | {"warmup_steps": 0})
-        faults += _not_above_zero(self, "dt", ("learning_rate", "clip_norm"))
+        faults = too_low(self, "dt.", lows | {"warmup_steps": 0})
+        faults += not_above_zero(self, "dt.", ("learning_rate", "clip_norm"))
         if self.heads >= 1 and self.width % self.heads:
             faults.append(f"dt.width {self.width} must be a multiple of dt.heads {self.heads}")
         if not 0 <= self.dropout < 1:
@@ -158,7 +159,7 @@ class AgentConfig:
     def faults(self) -> list[str]:
         """Everything that is wrong, here and in the parts."""
         lows = {"steps": 1, "batch_size": 1, "seed": 0, "checkpoint_every": 1, "log_every": 1}
-        faults = _too_low(self, "", lows)
+        faults = too_low(self, "", lows)
         if not 0 <= self.validation_fraction < 1:
             faults.append(f"validation_fraction must be in [0, 1), got {self.validation_fraction}")
         for part in (self.reading, self.critic, self.iql, self.cql, self.td3_bc, self.dt):
@@ -199,31 +200,6 @@ def check_agent(name: str) -> None:
     """Raise a `ConfigError` unless there is an agent of that name."""
     if name not in AGENTS:
         raise ConfigError(unknown("agent", name, AGENTS))
-
-
-def _too_low(part: Any, prefix: str, lows: Mapping[str, int]) -> list[str]:
-    dot = f"{prefix}." if prefix else ""
-    return [
-        f"{dot}{name} must be at least {low}, got {getattr(part, name)}"
-        for name, low in lows.items()
-        if getattr(part, name) < low
-    ]
-
-
-def _not_above_zero(part: Any, prefix: str, names: tuple[str, ...]) -> list[str]:
-    return [
-        f"{prefix}.{name} must be above 0, got {getattr(part, name)}"
-        for name in names
-        if getattr(part, name) <= 0
-    ]
-
-
-def _outside_unit(part: Any, prefix: str, names: tuple[str, ...]) -> list[str]:
-    return [
-        f"{prefix}.{name} must be in (0, 1), got {getattr(part, name)}"
-        for name in names
-        if not 0 < getattr(part, name) < 1
-    ]
 
 
 _SMALL = AgentConfig(

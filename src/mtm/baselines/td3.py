@@ -5,8 +5,7 @@
     OUT/checkpoints/    see mtm.checkpoint
 
 The batch and the noise of an update are functions of (seed, update), so a resumed run is the same
-to the bit. The data must not end in terminal states: every episode is taken as cut by time, as all
-of dm_control's are.
+to the bit.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import hashlib
 import json
 import math
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +24,17 @@ import torch
 from rich.console import Console
 
 from mtm import checkpoint, datasets
+from mtm import run as runs
+from mtm.baselines.agent_training import EPISODE_RETURNS
+from mtm.baselines.reflex import ReflexPolicy
 from mtm.baselines.td3_config import TD3Config
 from mtm.baselines.td3_curve import COLUMNS, CURVE_FILE, Curve, read_curve
-from mtm.baselines.td3_data import REWARDS, check_data, rows_with_next
+from mtm.baselines.transitions import check_modalities
 from mtm.checkpoint import State
 from mtm.config import differences
 from mtm.environments import check_spaces, make
-from mtm.errors import ConfigError, RunError, require
+from mtm.errors import ConfigError, DataError, RunError, require
+from mtm.loop import restore
 from mtm.machine import keep_freed_memory
 from mtm.modalities import Modality
 from mtm.progress import StepProgress
@@ -40,6 +43,7 @@ from mtm.run import Run, load_run
 from mtm.scores import matching_environment
 from mtm.trackers import MetricsFile
 from mtm.trajectories import TrajectoryDataset
+from mtm.versions import versions
 
 if TYPE_CHECKING:
     from mtm.baselines.td3_agent import TD3Agent
@@ -82,7 +86,7 @@ def train_td3(
     out = Path(out)
     run = _pretrained(config, encoder_run)
     source = datasets.load(data) if isinstance(data, str) else data
-    states, actions = check_data(source)
+    states, actions = _check_data(source)
     env_id = matching_environment(source.metadata)
     if env_id is None:
         raise ConfigError(
@@ -96,8 +100,12 @@ def train_td3(
     with torch.random.fork_rng(devices=[]):  # the caller's generator is left alone
         torch.manual_seed(config.seed)
         agent = TD3Agent(config, states.size, low, high, run)
-        resuming = _open(out, _describe(config, source, env_id, agent), resume)
-        training = _Training(agent, config, source, (states.name, actions.name), env_id, out)
+        spec = data if isinstance(data, str) else source.metadata.source
+        summary = runs.summarize(spec, source, source, EPISODE_RETURNS)
+        description = _Description(config, env_id, summary, _digest(agent))
+        resuming = _open(out, description, resume)
+        policy = ReflexPolicy(agent.act, states, actions)
+        training = _Training(agent, policy, config, source, env_id, out)
         training.run(resuming=resuming, silent=silent)
     return read_curve(out)
 
@@ -108,26 +116,21 @@ class _Training:
     def __init__(
         self,
         agent: TD3Agent,
+        policy: ReflexPolicy,
         config: TD3Config,
         data: TrajectoryDataset,
-        names: tuple[str, str],
         env_id: str,
         out: Path,
     ) -> None:
-        self.agent, self.config, self.out, self.env_id = agent, config, out, env_id
-        self._data, self._names = data, (*names, REWARDS)
-        self._folder = out / "checkpoints"
+        self.agent, self.policy, self.config = agent, policy, config
+        self.data, self.env_id, self.out = data, env_id, out
 
     def run(self, *, resuming: bool, silent: bool) -> None:
         """All updates that are missing."""
         config = self.config
-        state = self._restore() if resuming else State(0, 0.0, {})
+        state = restore(self.out, self.agent, self.agent.adam) if resuming else State(0, 0.0, {})
         began = time.monotonic()
-        # A copy, because the data may be mapped from disk, and are read in random order.
-        states, actions, rewards = (
-            torch.from_numpy(np.array(self._data.arrays[name])) for name in self._names
-        )
-        batches = self.agent.transitions(states, actions, rewards, rows_with_next(self._data))
+        batches = self.agent.transitions(self.data)
         seconds = state.seconds if state.step else time.monotonic() - began
         curve = MetricsFile(self.out / CURVE_FILE, COLUMNS, resume_after=state.step)
         progress = StepProgress(
@@ -164,10 +167,8 @@ class _Training:
 
     def _evaluate(self, step: int) -> dict[str, float]:
         """Mean and spread of the returns of some episodes, always the same starts."""
-        from mtm.baselines.td3_agent import TD3Policy
-
-        policy, count = TD3Policy(self.agent), self.config.evaluation_episodes
-        episodes = rollout({"td3": policy}, self.env_id, episodes=count)["td3"]
+        count = self.config.evaluation_episodes
+        episodes = rollout({"td3": self.policy}, self.env_id, episodes=count)["td3"]
         if episodes.failures:
             raise RunError(
                 f"the evaluation after {step} updates failed: {episodes.failures[0].error}"
@@ -178,19 +179,44 @@ class _Training:
         }
 
     def _save(self, state: State) -> None:
+        folder, averages = self.out / "checkpoints", checkpoint.optimizer_tensors(self.agent.adam)
+        # Copies, because encoders of one run share its statistics, and a file may not.
         weights = {name: tensor.clone() for name, tensor in self.agent.state_dict().items()}
-        averages = checkpoint.optimizer_tensors(self.agent.adam)
-        checkpoint.save(self._folder, state, weights, averages)
-        checkpoint.prune(self._folder, 1)
+        checkpoint.save(folder, state, weights, averages)
+        checkpoint.prune(folder, keep=1)
 
-    def _restore(self) -> State:
-        """Fill the agent from the last sound checkpoint, if there is one."""
-        if not checkpoint.steps(self._folder):
-            return State(0, 0.0, {})  # stopped before the first checkpoint: begin again
-        saved = checkpoint.load(self._folder)
-        self.agent.restore(saved.model)
-        checkpoint.restore_optimizer(self.agent.adam, saved.optimizer)
-        return saved.state
+
+@dataclass(frozen=True)
+class _Description:
+    """What `config.json` says."""
+
+    config: TD3Config
+    env_id: str
+    data: dict[str, Any]
+    encoder: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "td3": asdict(self.config),
+            "environment": self.env_id,
+            "data": self.data,
+            "encoder": self.encoder,
+            "versions": versions(("torchrl", "tensordict")),
+        }
+
+
+def _check_data(data: TrajectoryDataset) -> tuple[Modality, Modality]:
+    """States and actions of data that TD3 can learn from."""
+    found = check_modalities(data)
+    faults = [
+        f"modality {m.name!r} must be a vector, it has shape {m.shape}."
+        for m in found
+        if len(m.shape) != 1
+    ]
+    if faults:
+        raise DataError(*faults)
+    return found
 
 
 def _pretrained(config: TD3Config, given: str | Path | Run | None) -> Run | None:
@@ -226,42 +252,35 @@ def _bounds(env_id: str, states: Modality, actions: Modality) -> tuple[Any, Any]
         env.close()
 
 
-def _describe(
-    config: TD3Config, data: TrajectoryDataset, env_id: str, agent: TD3Agent
-) -> dict[str, Any]:
-    """What `config.json` says."""
-    digest = hashlib.sha256()
+def _digest(agent: TD3Agent) -> str | None:
+    """A hash of the pretrained weights; None if there are none."""
+    digest, found = hashlib.sha256(), False
     for encoder in (agent.observer, *agent.encoders):
         for tensor in encoder.state_dict().values() if encoder is not None else ():
             digest.update(tensor.numpy().tobytes())
-    return {
-        "td3": asdict(config),
-        "environment": env_id,
-        "data": {"source": data.metadata.source, "fingerprint": data.fingerprint},
-        "encoder": None if config.variant == "raw" else digest.hexdigest()[:16],
-    }
+            found = True
+    return digest.hexdigest()[:16] if found else None
 
 
-def _open(out: Path, description: dict[str, Any], resume: bool) -> bool:
+def _open(out: Path, description: _Description, resume: bool) -> bool:
     """Make or check the directory; returns whether to go on from a checkpoint."""
     file = out / "config.json"
-    resuming = resume and file.exists()
-    if resuming:
-        try:
-            old = json.loads(file.read_text())
-            known = {k: v for k, v in old["td3"].items() if k not in MAY_CHANGE_ON_RESUME}
-        except (KeyError, ValueError, AttributeError, OSError) as error:
-            raise RunError(f"{file} is damaged ({error!r}). Choose another directory.") from error
-        wanted = {k: v for k, v in description["td3"].items() if k not in MAY_CHANGE_ON_RESUME}
-        found = differences(old | {"td3": known}, description | {"td3": wanted})
-        if found:
-            listed = "\n".join(f"  - {line}" for line in found)
-            raise RunError(
-                f"{out} cannot be resumed, it was trained with something else:\n{listed}\n"
-                "Give the same settings, data and encoder, or choose another directory."
-            )
-    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RunError(f"{out} is not empty. Go on with resume=True, or choose another directory.")
-    out.mkdir(parents=True, exist_ok=True)
-    checkpoint.write_atomically(file, json.dumps(description, indent=2).encode())
-    return resuming
+    if not (resume and file.exists()):
+        runs.create(out, description)
+        return False
+    now = description.to_json()
+    try:
+        old = json.loads(file.read_text())
+        found = runs.data_differences(old["data"], now["data"])
+        found += differences(_compared(old), _compared(now))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunError(f"{file} is damaged ({error!r}). Choose another directory.") from error
+    runs.refuse_differences(out, found)
+    runs.write_description(out, description)
+    return True
+
+
+def _compared(plain: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same to go on, besides the data."""
+    settings = {k: v for k, v in plain["td3"].items() if k not in MAY_CHANGE_ON_RESUME}
+    return {"td3": settings} | {key: plain[key] for key in ("environment", "encoder")}

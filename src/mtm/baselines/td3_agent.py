@@ -23,11 +23,12 @@ from torch import Tensor, nn
 from torchrl.objectives import SoftUpdate, TD3Loss, ValueEstimators
 
 from mtm.baselines.td3_config import TD3Config
-from mtm.baselines.td3_data import Transitions
+from mtm.baselines.td3_data import EncodedTransitions
 from mtm.baselines.td3_networks import Policy, frozen_observer, head, make_pair, tuned_encoder
+from mtm.baselines.transitions import REWARDS, TransitionIndex, check_modalities
 from mtm.encoders import StateActionEncoder, StepEncoder, encode_all
-from mtm.modalities import BoolArray
 from mtm.run import Run
+from mtm.trajectories import TrajectoryDataset
 
 
 class TD3Agent(nn.Module):
@@ -90,17 +91,18 @@ class TD3Agent(nn.Module):
         return [part for part in parts if isinstance(part, StepEncoder)]
 
     @torch.no_grad()
-    def transitions(
-        self, states: Tensor, actions: Tensor, rewards: Tensor, first: NDArray[np.int64]
-    ) -> Transitions:
+    def transitions(self, data: TrajectoryDataset) -> EncodedTransitions:
         """Data for the updates; what frozen encoders make of them is worked out once, here.
 
-        Args:
-            states: (N, size).
-            actions: (N, A).
-            rewards: (N,).
-            first: Rows that have a next one.
+        Raises:
+            DataError: There is no transition to learn from.
         """
+        of_states, of_actions = check_modalities(data)
+        # Copies, because the data may be mapped from disk, and are read in random order.
+        states, actions, rewards = (
+            torch.from_numpy(np.array(data.arrays[name]))
+            for name in (of_states.name, of_actions.name, REWARDS)
+        )
         observations, read, pair = states, states, self._networks[1]
         pairs = None
         if self.observer is not None:
@@ -109,7 +111,17 @@ class TD3Agent(nn.Module):
             pairs = None if pair.trainable else encode_all(pair, states, actions)
         else:
             read = observations
-        return Transitions(observations, read, actions, rewards[:, None], pairs, first)
+        index = TransitionIndex(data, of_states, of_actions)
+        return EncodedTransitions(observations, read, actions, rewards.reshape(-1, 1), pairs, index)
+
+    @torch.inference_mode()
+    def act(self, states: NDArray[Any]) -> NDArray[np.float32]:
+        """What the actor does without noise: (n, size) to (n, A)."""
+        observations = torch.from_numpy(np.asarray(states, np.float32))
+        if self.observer is not None:
+            observations = self.observer(observations)
+        actions: NDArray[np.float32] = self.policy(observations, torch.zeros(())).numpy()
+        return actions
 
     def update(self, batch: TensorDict) -> Tensor:
         """One update of everything.
@@ -128,42 +140,11 @@ class TD3Agent(nn.Module):
         self._targets.step()
         return torch.stack([critic_loss.detach(), actor_loss.detach()])
 
-    def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Fill all weights in place, where the optimizer and TorchRL know them."""
-        for name, tensor in self.state_dict().items():
-            tensor.copy_(tensors[name])
-
-    def _make_adam(self, config: TD3Config) -> torch.optim.Adam:
+    def _make_adam(self, config: TD3Config) -> torch.optim.AdamW:
         tuned = {id(p) for encoder in self.encoders for p in encoder.parameters()}
         trained = [*self._of_actor, *self._of_critics]
         rate = config.encoder_learning_rate or config.learning_rate
         groups: list[dict[str, Any]] = [{"params": [p for p in trained if id(p) not in tuned]}]
         if tuned:
             groups.append({"params": [p for p in trained if id(p) in tuned], "lr": rate})
-        return torch.optim.Adam(groups, lr=config.learning_rate, fused=True)
-
-
-class TD3Policy:
-    """The agent's actor as a policy of `mtm.rollout`: without noise, without memory."""
-
-    def __init__(self, agent: TD3Agent) -> None:
-        self._agent = agent
-
-    def reset(self, n: int) -> None:
-        """Nothing to forget."""
-
-    @torch.inference_mode()
-    def act(self, states: NDArray[Any]) -> NDArray[Any]:
-        """(n, size) to (n, A)."""
-        observations = torch.from_numpy(np.asarray(states, np.float32))
-        if self._agent.observer is not None:
-            observations = self._agent.observer(observations)
-        policy = self._agent.policy
-        actions: NDArray[Any] = policy(observations, torch.zeros(())).numpy()
-        return actions
-
-    def observe(self, rewards: NDArray[Any], dones: BoolArray) -> None:
-        """Nothing to learn."""
-
-    def keep(self, rows: NDArray[np.int64]) -> None:
-        """Nothing to drop."""
+        return torch.optim.AdamW(groups, lr=config.learning_rate, weight_decay=0.0, fused=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
+from mtm.baselines.limits import not_above_zero, too_low
 from mtm.config import raise_if
 from mtm.errors import ConfigError, unknown
 
@@ -65,22 +66,9 @@ class TD3Config:
 
     def faults(self) -> list[str]:
         """Everything that is wrong."""
-        counts = ("updates", "batch_size", "hidden", "evaluate_every", "evaluation_episodes")
-        faults = [
-            f"{name} must be at least 1, got {getattr(self, name)}"
-            for name in counts
-            if getattr(self, name) < 1
-        ]
-        faults += [
-            f"{name} must be at least 0, got {getattr(self, name)}"
-            for name in ("seed", "noise", "noise_limit")
-            if getattr(self, name) < 0
-        ]
-        faults += [
-            f"{name} must be above 0, got {value}"
-            for name in ("learning_rate", "encoder_learning_rate")
-            if (value := getattr(self, name)) is not None and value <= 0
-        ]
+        lows = {"updates": 1, "batch_size": 1, "hidden": 1, "seed": 0, "noise": 0, "noise_limit": 0}
+        faults = too_low(self, "", lows | {"evaluate_every": 1, "evaluation_episodes": 1})
+        faults += not_above_zero(self, "", ("learning_rate", "encoder_learning_rate"))
         if self.variant not in VARIANTS:
             faults.append(unknown("variant", self.variant, VARIANTS))
         if not 0 <= self.discount < 1:

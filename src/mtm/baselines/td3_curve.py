@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, TypeAlias
 
 from mtm.trackers import read_metrics
 
 CURVE_FILE = "curve.csv"
+FINAL_EVALUATIONS = 5
+"""How many make the final return; one alone is noisy."""
+
 COLUMNS = ("seconds", "return_mean", "return_std", "critic_loss", "actor_loss")
 
 
@@ -31,7 +35,8 @@ class Point:
     return_std: float
 
 
-Curve = list[Point]
+Curve: TypeAlias = list[Point]
+"""At least one, in order."""
 
 
 def read_curve(out: Path) -> Curve:
@@ -42,27 +47,26 @@ def read_curve(out: Path) -> Curve:
     ]
 
 
-def from_plain(points: Sequence[Mapping[str, Any]]) -> Curve:
-    """A curve from plain data."""
+def from_points(points: Sequence[Mapping[str, Any]]) -> Curve:
+    """A curve from plain data, the fields of each point."""
     return [Point(**point) for point in points]
 
 
-def area(curve: Sequence[Point]) -> float:
+def area(curve: Curve) -> float:
     """Mean return over the updates: the area under the curve, divided by its length."""
     if len(curve) < 2:
-        return curve[0].return_mean if curve else float("nan")
+        return curve[0].return_mean
     total = sum(
         (b.updates - a.updates) * (a.return_mean + b.return_mean) / 2 for a, b in pairwise(curve)
     )
     return total / (curve[-1].updates - curve[0].updates)
 
 
-def first_to_reach(curve: Sequence[Point], target: float) -> Point | None:
+def first_to_reach(curve: Curve, target: float) -> Point | None:
     """The first evaluation with at least this mean return; None if there is none."""
     return next((point for point in curve if point.return_mean >= target), None)
 
 
-def final_return(curve: Sequence[Point], last: int = 5) -> float:
+def final_return(curve: Curve) -> float:
     """Mean return of the last evaluations: where the curve has come to."""
-    tail = [point.return_mean for point in curve[-last:]]
-    return sum(tail) / len(tail) if tail else float("nan")
+    return fmean(point.return_mean for point in curve[-FINAL_EVALUATIONS:])

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path, PurePath
 from typing import Any
 
+from mtm.baselines.td3_config import VARIANTS, td3_preset
+from mtm.baselines.td3_curve import (
+    FINAL_EVALUATIONS,
+    Curve,
+    area,
+    final_return,
+    first_to_reach,
+    from_points,
+)
+from mtm.config import from_plain
 from mtm.experiments import pictures, recipes
 from mtm.experiments.drawing import Drawing, Pair, Table, claim, over_seeds, record
 from mtm.experiments.over_seeds import Number, text
@@ -27,14 +36,24 @@ TASKS: dict[str, tuple[str | None, ...]] = {
 }
 """Scale -> tasks of the walker whose rewards are relabelled; None: the data's own rewards."""
 
-VARIANTS = (
-    *("raw", "state-frozen", "state-finetuned"),
-    *("state-action-frozen", "state-action-finetuned"),
-)
-"""What TD3 sees: raw states, or encodings, frozen or fine-tuned."""
+RAW = "raw"
+"""The variant that the others are compared with."""
 
-EVALUATIONS = 20
-"""Points of a curve."""
+UNITS = ("updates", "seconds")
+
+COLUMNS = (
+    *("task", "TD3 on", "area under the curve", "final return"),
+    *("updates to raw's final return", "seconds to it", "updates / raw's"),
+)
+
+NOTES = (
+    f"Final return: the mean of the last {FINAL_EVALUATIONS} evaluations; raw's is dashed.",
+    "The area is divided by the updates that the curve spans: a mean return.",
+    "A seed that never reaches raw's final return counts with all its updates and seconds; ≥ marks "
+    "numbers with such a seed.",
+    "Seconds are those of updates and of encoding the data, without evaluations.",
+    "The paper shows curves without numbers.",
+)
 
 
 def runs(scale: Scale, data: Sequence[str], seeds: int) -> list[RunSpec]:
@@ -56,29 +75,19 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
     tasks = list(dict.fromkeys(r.spec.data for r in results))
     rows, records, pairs = [], [], []
     for task in tasks:
-        goal = _final(_of(results, task, "raw"))
-        raw = None
+        raw = _of(results, task, RAW)
+        goal = _number(raw, final_return)
+        raw_updates = _effort(raw, goal, "updates")
         for variant in VARIANTS:
             mine = _of(results, task, variant)
-            final, area = _final(mine), over_seeds(mine, _area)
-            reached = None if goal is None else over_seeds(mine, partial(_reached, goal=goal.mean))
-            raw = reached if variant == "raw" else raw
-            ratio = f"{reached.mean / raw.mean:.2f}" if reached and raw else "-"
-            rows.append(
-                [_shown(task), variant, text(area), text(final), text(reached, ",.0f"), ratio]
-            )
-            for name, number in (("area", area), ("final", final), ("updates", reached)):
-                records.append(record(number, task=_shown(task), variant=variant, what=name))
+            numbers = {"area": _number(mine, area), "final": _number(mine, final_return)}
+            numbers |= {unit: _effort(mine, goal, unit) for unit in UNITS}
+            rows.append([_shown(task), variant, *_cells(mine, goal, numbers, raw_updates)])
+            for what, number in numbers.items():
+                records.append(record(number, task=_shown(task), variant=variant, what=what))
             if variant == "state-finetuned":
-                pairs.append(Pair(_shown(task), reached, raw, higher_is_better=False))
-    columns = (
-        "task",
-        "TD3 on",
-        "area under the curve",
-        "final return",
-        "updates to raw's final return",
-        "ratio",
-    )
+                updates = numbers["updates"]
+                pairs.append(Pair(_shown(task), updates, raw_updates, higher_is_better=False))
     claims = [
         claim(
             "fine-tuned state representations reach raw TD3's final return in fewer updates",
@@ -86,27 +95,16 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
             strictly=True,
         ),
     ]
-    notes = (
-        "A run that never reaches raw's final return counts with all its updates.",
-        "The dashed line is raw TD3's final return. The paper shows curves without numbers.",
-    )
-    drawn = [_picture(results, tasks, unit, out) for unit in ("updates", "seconds")]
-    return Drawing([Table("Learning speed", columns, rows)], records, claims, drawn, notes)
+    drawn = [_picture(results, tasks, unit, out) for unit in UNITS]
+    return Drawing([Table("Learning speed", COLUMNS, rows)], records, claims, drawn, NOTES)
 
 
 def _agent(
     scale: Scale, data: str, seed: int, task: str | None, variant: str, pretrained: RunSpec
 ) -> RunSpec:
-    settings = {
-        "td3": {
-            "variant": variant,
-            "updates": scale.td3_updates,
-            "evaluate_every": max(scale.td3_updates // EVALUATIONS, 1),
-            "evaluation_episodes": scale.episodes,
-        },
-        "threads": scale.threads,
-    }
-    needs = () if variant == "raw" else (pretrained,)
+    config = from_plain({"variant": variant, "seed": seed}, td3_preset(scale.preset))
+    settings = {"td3": asdict(config), "threads": scale.threads}
+    needs = () if variant == RAW else (pretrained,)
     rewarded = data if task is None else f"exorl:{task}:{data}"
     label = f"{_shown(rewarded)} · TD3, {variant} · seed {seed}"
     return RunSpec("td3", rewarded, seed, settings, label, needs)
@@ -128,27 +126,36 @@ def _shown(task: str) -> str:
     return f"{name}, {PurePath(folder).name}"
 
 
-def _final(results: Sequence[Result]) -> Number | None:
-    return over_seeds(results, lambda value: float(value["curve"][-1]["return_mean"]))
+def _curve(value: Mapping[str, Any]) -> Curve:
+    return from_points(value["curve"])
 
 
-def _area(value: Mapping[str, Any]) -> float:
-    """The mean height of the curve over its updates."""
-    curve: list[dict[str, float]] = value["curve"]
-    area = sum(
-        (b["updates"] - a["updates"]) * (a["return_mean"] + b["return_mean"]) / 2
-        for a, b in pairwise(curve)
+def _number(results: Sequence[Result], of: Callable[[Curve], float]) -> Number | None:
+    return over_seeds(results, lambda value: of(_curve(value)))
+
+
+def _effort(results: Sequence[Result], goal: Number | None, unit: str) -> Number | None:
+    """Updates or seconds until a return; a seed that never has it counts with all of its own."""
+    if goal is None:
+        return None
+    return _number(
+        results, lambda curve: float(getattr(first_to_reach(curve, goal.mean) or curve[-1], unit))
     )
-    width = curve[-1]["updates"] - curve[0]["updates"]
-    return area / width if width else float(curve[-1]["return_mean"])
 
 
-def _reached(value: Mapping[str, Any], goal: float) -> float:
-    """The first update with at least that return; the last one if there is none."""
-    curve: list[dict[str, float]] = value["curve"]
-    return float(
-        next((p["updates"] for p in curve if p["return_mean"] >= goal), curve[-1]["updates"])
-    )
+def _cells(
+    results: Sequence[Result],
+    goal: Number | None,
+    numbers: Mapping[str, Number | None],
+    raw_updates: Number | None,
+) -> list[str]:
+    """A row of the table after the task and the variant."""
+    curves = [_curve(r.value) for r in results if r.value is not None]
+    all_reach = goal is not None and all(first_to_reach(c, goal.mean) for c in curves)
+    updates, at_least = numbers["updates"], "" if all_reach else "≥ "
+    ratio = f"{at_least}{updates.mean / raw_updates.mean:.2f}" if updates and raw_updates else "-"
+    efforts = [f"{at_least if numbers[u] else ''}{text(numbers[u], ',.0f')}" for u in UNITS]
+    return [text(numbers["area"]), text(numbers["final"]), *efforts, ratio]
 
 
 def _picture(results: Sequence[Result], tasks: Sequence[str], unit: str, out: Path) -> str:
@@ -156,17 +163,17 @@ def _picture(results: Sequence[Result], tasks: Sequence[str], unit: str, out: Pa
     levels = {}
     for task in tasks:
         panels[_shown(task)] = {v: _points(_of(results, task, v), unit) for v in VARIANTS}
-        if (goal := _final(_of(results, task, "raw"))) is not None:
+        if (goal := _number(_of(results, task, RAW), final_return)) is not None:
             levels[_shown(task)] = goal.mean
     file = out / f"representation-{unit}.png"
-    return pictures.lines(file, panels, xlabel=unit, ylabel="return_mean", levels=levels)
+    return pictures.lines(file, panels, xlabel=unit, ylabel="return", levels=levels)
 
 
 def _points(results: Sequence[Result], unit: str) -> list[tuple[float, Number]]:
     """The curves of several seeds as one: point i of each together, at the mean of their x."""
-    curves = [r.value["curve"] for r in results if r.value is not None]
+    curves = [_curve(r.value) for r in results if r.value is not None]
     points = []
     for same in zip(*curves, strict=False):
-        heights = Number(tuple(float(p["return_mean"]) for p in same))
-        points.append((sum(p[unit] for p in same) / len(same), heights))
+        heights = Number(tuple(point.return_mean for point in same))
+        points.append((sum(getattr(point, unit) for point in same) / len(same), heights))
     return points

@@ -23,7 +23,6 @@ class Scale:
         episodes: Of every policy and target.
         shares: Labelled shares of `heteromodal` and `data-efficiency`.
         lengths: Segment lengths of `length`.
-        td3_updates: Of TD3 on representations.
         threads: CPU threads of every run.
     """
 
@@ -34,7 +33,6 @@ class Scale:
     episodes: int
     shares: tuple[float, ...]
     lengths: tuple[int, ...]
-    td3_updates: int
     threads: int
 
 
@@ -51,7 +49,6 @@ SCALES = {
         episodes=1,
         shares=(0.1,),
         lengths=(2, 4),
-        td3_updates=20,
         threads=1,
     ),
     "cpu": Scale(
@@ -62,7 +59,6 @@ SCALES = {
         episodes=20,
         shares=(0.01, 0.03, 0.1),
         lengths=(2, 4, 8, 16),
-        td3_updates=20_000,
         threads=1,
     ),
     "paper": Scale(
@@ -73,7 +69,6 @@ SCALES = {
         episodes=20,
         shares=(0.01, 0.03, 0.1, 0.3, 0.95),
         lengths=(2, 4, 8, 16, 32),
-        td3_updates=100_000,
         threads=4,
     ),
 }

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from mtm import checkpoint
-from mtm.errors import RunError, require
+from mtm.baselines import AgentConfig, evaluate_agent, train_agent
+from mtm.errors import RunError
 from mtm.evaluate import Request
-from mtm.experiments.methods import Stopped
+from mtm.experiments.methods import remove_unfinished
 from mtm.experiments.spec import RunSpec
 
 
@@ -20,14 +21,12 @@ def run(spec: RunSpec, folder: Path, needs: Sequence[Path]) -> dict[str, Any]:
         As `mtm.experiments.train_masked.run`, with one task of the agent's name. Agents do not look
         at held-out episodes, so that `best` is `last`.
     """
-    baselines = require("mtm.baselines", extra="baselines")
-    config = baselines.AgentConfig.from_json(spec.settings["agent"])
-    agent = baselines.train_agent(spec.method, spec.data, config, folder, resume=True, silent=True)
-    if agent.step < config.steps:
-        raise Stopped
+    config = AgentConfig.from_json(spec.settings["agent"])
+    remove_unfinished(folder)
+    agent = train_agent(spec.method, spec.data, config, folder, resume=True, silent=True)
     notices: list[str] = []
     request = Request(**spec.settings["evaluate"])
-    tasks = baselines.evaluate_agent(agent, request, say=notices.append)["tasks"]
+    tasks = evaluate_agent(agent, request, say=notices.append)["tasks"]
     if tasks[spec.method] is None:
         raise RunError(f"could not measure returns: {' '.join(notices)}")
     last = {"step": agent.step, "tasks": tasks, "notices": notices}

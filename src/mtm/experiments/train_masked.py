@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from mtm import checkpoint
 from mtm.config import DeviceConfig, TrainConfig
 from mtm.errors import RunError
 from mtm.evaluate import Request, evaluate
-from mtm.experiments.methods import Stopped
+from mtm.experiments.methods import Stopped, remove_unfinished
 from mtm.experiments.spec import RunSpec
 from mtm.run import Run, load_run
 from mtm.training import train
@@ -29,8 +28,7 @@ def run(spec: RunSpec, folder: Path, needs: Sequence[Path]) -> dict[str, Any]:
         RunError: Something that was asked for could not be measured.
     """
     config = TrainConfig.from_json(spec.settings["train"])
-    if not (folder / "config.json").exists():  # killed before the run's directory was whole
-        shutil.rmtree(folder, ignore_errors=True)
+    remove_unfinished(folder)
     device = DeviceConfig(threads=spec.threads)
     last = train(spec.data, config, folder, device=device, resume=True, silent=True)
     if last.step < config.steps:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mtm.errors import require
+from mtm.baselines.td3 import train_td3
+from mtm.baselines.td3_config import TD3Config
+from mtm.config import from_plain
+from mtm.experiments.methods import remove_unfinished
 from mtm.experiments.spec import RunSpec
 
 
@@ -15,9 +18,10 @@ def run(spec: RunSpec, folder: Path, needs: Sequence[Path]) -> dict[str, Any]:
     """Train TD3 offline with `settings["td3"]`, on the representation of the run in `needs`.
 
     Returns:
-        `curve`: a list of `{"updates", "seconds", "return_mean", "return_std"}`, and `seconds`.
+        `curve`: the fields of `mtm.baselines.td3_curve.Point` for every evaluation, and `seconds`.
     """
-    td3 = require("mtm.baselines.td3_method", extra="baselines")
-    plain = replace(spec, settings=spec.settings["td3"])
-    result: dict[str, Any] = td3.method(plain, folder, needs)
-    return result
+    config = from_plain(spec.settings["td3"], TD3Config())
+    remove_unfinished(folder)
+    pretrained = needs[0] if needs else None
+    curve = train_td3(spec.data, config, folder, encoder_run=pretrained, resume=True, silent=True)
+    return {"curve": [asdict(point) for point in curve], "seconds": curve[-1].seconds}
