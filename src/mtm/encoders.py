@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from mtm.asking import index, modality_of, only
 from mtm.errors import ConfigError, DataError
-from mtm.modalities import Modality
+from mtm.modalities import Modality, Role
 from mtm.model import encode_step
 from mtm.run import Run, load_run
 
@@ -29,31 +29,40 @@ ENCODED_AT_ONCE = 8192
 
 
 class StepEncoder(nn.Module):
-    """What the encoders of a step share.
+    """What the encoders of a step share; each says of which roles it encodes a modality.
 
     Args:
         run: A trained run, or its directory.
-        names: The modalities to encode, the state first.
         trainable: Whether the pretrained weights are parameters. If not they are buffers: no
             optimizer finds them, no weight decay and no averaging of targets touches them, and
             dropout stays off. Gradients still flow through to the inputs.
         with_state: Whether the normalised state is put after the encoding.
         projection: Map the encoding linearly to so many features, if given. The projection is
             new, so it is trainable even when the encoder is not.
+
+    Attributes:
+        modalities: What is encoded, the state first.
+        features: Size of the output.
+
+    Raises:
+        ConfigError: The run lacks a modality of one of the roles, or has several.
+        RunError: The directory holds no readable run.
     """
 
+    roles: tuple[Role, ...]
     positions: Tensor
 
     def __init__(
         self,
-        run: Run,
-        names: Sequence[str],
+        run: Run | str | Path,
         *,
-        trainable: bool,
-        with_state: bool,
-        projection: int | None,
+        trainable: bool = False,
+        with_state: bool = False,
+        projection: int | None = None,
     ) -> None:
         super().__init__()
+        run = run if isinstance(run, Run) else load_run(run)
+        names = [only(run, role) for role in self.roles]
         if projection is not None and projection < 1:
             raise ConfigError(f"projection must be at least 1, got {projection}.")
         model, width = run.transformer, run.model.config.width
@@ -68,8 +77,8 @@ class StepEncoder(nn.Module):
         for place, m in enumerate(self.modalities):
             if m.kind == "continuous":
                 statistics = run.normalizer.statistics[m.name]
-                self.register_buffer(f"mean_{place}", torch.as_tensor(statistics.mean))
-                self.register_buffer(f"std_{place}", torch.as_tensor(statistics.std))
+                self.register_buffer(f"mean_{place}", torch.tensor(statistics.mean))
+                self.register_buffer(f"std_{place}", torch.tensor(statistics.std))
         if not trainable:
             _freeze(self)
         self.projection: nn.Linear | None = None
@@ -121,38 +130,9 @@ class StepEncoder(nn.Module):
 
 
 class StateEncoder(StepEncoder):
-    """Encodes states, each alone: as `mtm.represent(run, states)`.
+    """Encodes states, each alone: as `mtm.represent(run, states)`."""
 
-    Args:
-        run: A trained run, or its directory.
-        trainable: See `StepEncoder`.
-        with_state: Whether the normalised state is put after the encoding.
-        projection: Map the encoding linearly to so many features, if given.
-
-    Attributes:
-        features: Size of the output.
-
-    Raises:
-        ConfigError: The run has no modality of role state, or several.
-        RunError: The directory holds no readable run.
-    """
-
-    def __init__(
-        self,
-        run: Run | str | Path,
-        *,
-        trainable: bool = False,
-        with_state: bool = False,
-        projection: int | None = None,
-    ) -> None:
-        run = run if isinstance(run, Run) else load_run(run)
-        super().__init__(
-            run,
-            [only(run, "state")],
-            trainable=trainable,
-            with_state=with_state,
-            projection=projection,
-        )
+    roles = ("state",)
 
     def forward(self, states: Tensor) -> Tensor:
         """Raw states, (..., *shape), to (..., features)."""
@@ -160,38 +140,9 @@ class StateEncoder(StepEncoder):
 
 
 class StateActionEncoder(StepEncoder):
-    """Encodes states and actions jointly: as `mtm.represent(run, states, actions)`.
+    """Encodes states and actions jointly: as `mtm.represent(run, states, actions)`."""
 
-    Args:
-        run: A trained run, or its directory.
-        trainable: See `StepEncoder`.
-        with_state: Whether the normalised state is put after the encoding.
-        projection: Map the encoding linearly to so many features, if given.
-
-    Attributes:
-        features: Size of the output.
-
-    Raises:
-        ConfigError: The run lacks a modality of role state or action, or has several.
-        RunError: The directory holds no readable run.
-    """
-
-    def __init__(
-        self,
-        run: Run | str | Path,
-        *,
-        trainable: bool = False,
-        with_state: bool = False,
-        projection: int | None = None,
-    ) -> None:
-        run = run if isinstance(run, Run) else load_run(run)
-        super().__init__(
-            run,
-            [only(run, "state"), only(run, "action")],
-            trainable=trainable,
-            with_state=with_state,
-            projection=projection,
-        )
+    roles = ("state", "action")
 
     def forward(self, states: Tensor, actions: Tensor) -> Tensor:
         """Raw states and actions, (..., *shape) each, to (..., features)."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -141,16 +142,7 @@ def read_description(path: Path) -> Description:
     Raises:
         RunError: It is missing, damaged or of a newer format.
     """
-    file = path / "config.json"
-    if not file.exists():
-        raise RunError(f"{path} is not a run: it has no config.json.")
-    try:
-        plain = json.loads(file.read_text())
-        if plain["format"] > FORMAT:
-            raise RunError(
-                f"{file} has format {plain['format']}, this version of mtm reads up to {FORMAT}; "
-                "upgrade mtm."
-            )
+    with reading_description(path, "a run") as plain:
         if AGENT in plain:
             raise RunError(
                 f"{path} holds the agent {plain[AGENT]!r}, not a masked model; load it with "
@@ -162,6 +154,30 @@ def read_description(path: Path) -> Description:
             Normalizer.from_json(plain["normalizer"]),
             plain["data"],
         )
+
+
+@contextmanager
+def reading_description(path: Path, what: str) -> Iterator[dict[str, Any]]:
+    """Give the plain data of a `config.json`; whoever reads them may stumble over what is missing.
+
+    Args:
+        path: The directory.
+        what: It should be, as `a run`.
+
+    Raises:
+        RunError: The file is missing, damaged or of a newer format.
+    """
+    file = path / "config.json"
+    if not file.exists():
+        raise RunError(f"{path} is not {what}: it has no config.json.")
+    try:
+        plain = json.loads(file.read_text())
+        if plain["format"] > FORMAT:
+            raise RunError(
+                f"{file} has format {plain['format']}, this version of mtm reads up to {FORMAT}; "
+                "upgrade mtm."
+            )
+        yield plain
     except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise RunError(f"{file} is damaged: {type(error).__name__}: {error}.") from error
 

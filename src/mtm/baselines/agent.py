@@ -22,7 +22,7 @@ from mtm.errors import RunError
 from mtm.modalities import Modality
 from mtm.normalizer import Normalizer
 from mtm.policies import ModelPolicy
-from mtm.run import AGENT, FORMAT
+from mtm.run import AGENT, FORMAT, reading_description
 from mtm.targets import TargetSpec, episode_return, fraction_of_range, resolve_target
 from mtm.trajectories import Metadata
 from mtm.versions import versions
@@ -136,16 +136,7 @@ def read_agent_description(path: Path) -> AgentDescription:
     Raises:
         RunError: It is missing, damaged, of a newer format, or that of a run.
     """
-    file = path / "config.json"
-    if not file.exists():
-        raise RunError(f"{path} is not an agent: it has no config.json.")
-    try:
-        plain = json.loads(file.read_text())
-        if plain["format"] > FORMAT:
-            raise RunError(
-                f"{file} has format {plain['format']}, this version of mtm reads up to {FORMAT}; "
-                "upgrade mtm."
-            )
+    with reading_description(path, "an agent") as plain:
         if AGENT not in plain:
             raise RunError(f"{path} holds a run, not an agent; load it with mtm.load_run.")
         return AgentDescription(
@@ -155,5 +146,3 @@ def read_agent_description(path: Path) -> AgentDescription:
             Normalizer.from_json(plain["normalizer"]),
             plain["data"],
         )
-    except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise RunError(f"{file} is damaged: {type(error).__name__}: {error}.") from error

@@ -180,9 +180,7 @@ class _Training:
 
     def _save(self, state: State) -> None:
         folder, averages = self.out / "checkpoints", checkpoint.optimizer_tensors(self.agent.adam)
-        # Copies, because encoders of one run share its statistics, and a file may not.
-        weights = {name: tensor.clone() for name, tensor in self.agent.state_dict().items()}
-        checkpoint.save(folder, state, weights, averages)
+        checkpoint.save(folder, state, self.agent.state_dict(), averages)
         checkpoint.prune(folder, keep=1)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mtm.experiments import pictures
-from mtm.experiments.drawing import Drawing, Table, claim, data_sets, record
-from mtm.experiments.heteromodal import at_shares, labelled_shares, pairs, score
+from mtm.experiments.drawing import Drawing, Table, claim, data_sets
+from mtm.experiments.heteromodal import at_shares, labelled_shares, pairs, records_at_shares, score
 from mtm.experiments.over_seeds import text
 from mtm.experiments.runner import Result
 from mtm.experiments.scales import Scale
@@ -38,19 +38,7 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
         for d in sets
         for share in shares
     ]
-    records = [
-        record(
-            score(results, d, name, share, which),
-            data=d.name,
-            share=share,
-            method=name,
-            checkpoint=which,
-        )
-        for d in sets
-        for share in shares
-        for name in SERIES
-        for which in ("last", "best")
-    ]
+    records = records_at_shares(results, SERIES)
     panels = {
         d.name: {
             name: [(s, n) for s in shares if (n := score(results, d, name, s)) is not None]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from mtm.experiments import missing, pictures, recipes
 from mtm.experiments.data import DataFacts
@@ -34,6 +35,7 @@ DATA = {
     ),
 }
 
+CHECKPOINTS: tuple[Which, ...] = ("last", "best")
 ACTING = ("bc", "rcbc", "two_stage")
 
 SERIES = {
@@ -74,23 +76,12 @@ def at_shares(scale: Scale, data: Sequence[str], seeds: int) -> list[RunSpec]:
 def draw(results: Sequence[Result], out: Path) -> Drawing:
     """Bars for every share, and the oracle."""
     sets, shares = data_sets(results), labelled_shares(results)
-    rows, records = [], []
+    rows, records = [], records_at_shares(results, SERIES)
     for d in sets:
         for share in shares:
             numbers = {name: score(results, d, name, share) for name in SERIES}
             shown = [text(n) for n in numbers.values()]
             rows.append([d.name, f"{share:.0%}", *shown, text(_oracle(results, d))])
-            records += [
-                record(
-                    score(results, d, name, share, which),
-                    data=d.name,
-                    share=share,
-                    method=name,
-                    checkpoint=which,
-                )
-                for name in SERIES
-                for which in ("last", "best")
-            ]
         records.append(
             record(_oracle(results, d), data=d.name, share=1.0, method="oracle", checkpoint="last")
         )
@@ -117,6 +108,23 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
         for other in ("MTM", "MLP")
     ]
     return Drawing([Table("Scores", columns, rows)], records, claims, [picture], notes)
+
+
+def records_at_shares(results: Sequence[Result], series: Iterable[str]) -> list[dict[str, Any]]:
+    """The numbers of some series at every share of every data set."""
+    return [
+        record(
+            score(results, d, name, share, which),
+            data=d.name,
+            share=share,
+            method=name,
+            checkpoint=which,
+        )
+        for d in data_sets(results)
+        for share in labelled_shares(results)
+        for name in series
+        for which in CHECKPOINTS
+    ]
 
 
 def pairs(results: Sequence[Result], ours: str, other: str) -> list[Pair]:
