@@ -56,6 +56,16 @@ def test_encodings_are_those_of_represent(run, states, actions) -> None:
     assert (joint[:, :WIDTH] - single.view(60, WIDTH)).abs().max() > 0.01  # they see each other
 
 
+def test_encoders_share_nothing_with_the_run_nor_each_other(run) -> None:
+    one, two = StateEncoder(run), StateEncoder(run, trainable=True)
+    kept = contents(two)
+    with torch.no_grad():
+        for tensor in one.state_dict().values():
+            tensor.add_(1)
+    assert contents(two) == kept
+    assert contents(StateEncoder(run)) == contents(StateEncoder(run.path))
+
+
 @pytest.mark.parametrize("names", [["states"], ["actions"], ["states", "actions"]])
 def test_a_step_is_encoded_as_with_masks(run, states, actions, names) -> None:
     values = {"states": states, "actions": actions, "returns": torch.zeros(60)}
