@@ -32,7 +32,7 @@ from mtm.normalizer import Normalizer
 from mtm.returns import horizon_of
 from mtm.trajectories import Metadata, TrajectoryDataset
 
-FORMAT = 1
+FORMAT = 2
 """Version of the directory's layout; raised when an old reader could not read a new run."""
 
 
@@ -152,6 +152,8 @@ def read_description(path: Path) -> Description:
                 f"{file} has format {plain['format']}, this version of mtm reads up to {FORMAT}; "
                 "upgrade mtm."
             )
+        if plain["format"] < 2:  # networks did not predict spreads yet
+            plain["train"]["model"]["spread"] = False
         if AGENT in plain:
             raise RunError(
                 f"{path} holds the agent {plain[AGENT]!r}, not a masked model; load it with "
