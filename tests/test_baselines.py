@@ -50,15 +50,15 @@ def test_the_setting_chooses_the_network(modalities) -> None:
 def test_shapes_and_that_hidden_values_have_no_influence() -> None:
     model, values = mixed()
     visible = torch.tensor([[True, True, False, False]]).repeat(5, 1)
-    before = model(values, visible)
+    before = model(values, visible).values
     assert before["states"].shape == (5, 2, 3)
     assert before["phase"].shape == (5, 2, 4)
     changed = {"states": values["states"].clone(), "phase": values["phase"].clone()}
     changed["states"][:, 1], changed["phase"][:, 1] = 9.0, 3
-    after = model(changed, visible)
+    after = model(changed, visible).values
     assert all(torch.equal(before[name], after[name]) for name in before)
     changed["phase"][:, 0] = (values["phase"][:, 0] + 1) % 4
-    assert not torch.equal(model(changed, visible)["states"], before["states"])
+    assert not torch.equal(model(changed, visible).values["states"], before["states"])
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)

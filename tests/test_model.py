@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mtm.config import ModelConfig
-from mtm.losses import reconstruction_losses
+from mtm.losses import reconstruction_losses, weighed_errors
 from mtm.masks import RandomAutoregressiveMask
 from mtm.modalities import Modality
 from mtm.model import MTM, Block, Layout, between_visible, drop
@@ -58,12 +58,19 @@ def spoil(values: dict[str, torch.Tensor], chosen: torch.Tensor) -> dict[str, to
 
 def test_shapes_of_predictions() -> None:
     out = make_model()(make_values(), random_visible())
-    assert {name: tuple(v.shape) for name, v in out.items()} == {
+    assert {name: tuple(v.shape) for name, v in out.values.items()} == {
         "states": (B, T, 3),
         "gripper": (B, T, 4),
         "returns": (B, T),
         "actions": (B, T, 2, 2),
     }
+    assert {name: tuple(v.shape) for name, v in out.log_variances.items()} == {
+        "states": (B, T, 3),
+        "returns": (B, T),
+        "actions": (B, T, 2, 2),
+    }
+    silent = make_model(spread=False)(make_values(), random_visible())
+    assert not silent.log_variances
 
 
 @pytest.mark.parametrize("most_blocks", [16, 1], ids=["dense blocks", "padded blocks"])
@@ -72,10 +79,10 @@ def test_only_wanted_tokens_are_predicted_and_alike(
 ) -> None:
     monkeypatch.setattr("mtm.model.MOST_BLOCKS", most_blocks)
     model, values, visible = make_model(decoder_layers=2), make_values(), random_visible()
-    everything = model(values, visible)
+    everything = model(values, visible).values
     wanted = torch.zeros(B, T, M, dtype=torch.bool)
     wanted[:, 3, 2] = wanted[1:, 2, 0] = wanted[2, :, 1] = True
-    some = model(values, visible, wanted.view(B, T * M))
+    some = model(values, visible, wanted.view(B, T * M)).values
     assert list(some) == ["states", "gripper", "returns"]
     for i, m in enumerate(MODALITIES[:3]):
         here = wanted[:, :, i]
@@ -85,25 +92,30 @@ def test_only_wanted_tokens_are_predicted_and_alike(
 def test_hidden_values_cannot_influence_a_prediction() -> None:
     model, values, visible = make_model(), make_values(), random_visible()
     reference = model(values, visible)
-    for name, prediction in model(spoil(values, ~visible), visible).items():
-        assert torch.equal(prediction, reference[name]), name
+    spoiled = model(spoil(values, ~visible), visible)
+    for part, same in zip(spoiled, reference, strict=True):
+        for name, prediction in part.items():
+            assert torch.equal(prediction, same[name]), name
 
 
 def test_every_visible_value_can() -> None:
     model, values = make_model(), make_values()
     everything = torch.ones(B, T * M, dtype=torch.bool)
-    reference = model(values, everything)["states"]
+    reference = model(values, everything).values["states"]
     for m in MODALITIES:
         for t in range(T):
             changed = {k: v.clone() for k, v in values.items()}
             changed[m.name][:, t] = (changed[m.name][:, t] + 1) % 4
-            assert not torch.equal(model(changed, everything)["states"], reference), (m.name, t)
+            assert not torch.equal(model(changed, everything).values["states"], reference), (
+                m.name,
+                t,
+            )
 
 
 def test_samples_do_not_see_each_other() -> None:
     model, values, visible = make_model(), make_values(), random_visible()
-    alone = model({k: v[2:3] for k, v in values.items()}, visible[2:3])
-    together = model(values, visible)
+    alone = model({k: v[2:3] for k, v in values.items()}, visible[2:3]).values
+    together = model(values, visible).values
     for name in alone:
         torch.testing.assert_close(alone[name][0], together[name][2])
 
@@ -129,7 +141,7 @@ def test_packing_gives_what_a_padded_encoder_gives(
 def test_a_batch_that_shows_nothing_is_answered() -> None:
     model, values = make_model(), make_values()
     nothing = torch.zeros(B, T * M, dtype=torch.bool)
-    for prediction in model(values, nothing).values():
+    for prediction in model(values, nothing).values.values():
         assert prediction.isfinite().all()
 
 
@@ -151,17 +163,19 @@ def test_states_are_predicted_as_changes(residual: bool) -> None:
         torch.nn.init.zeros_(p)
     line = between_visible(values["states"], at(visible, "states"))
     expected = line if residual else torch.zeros(B, T, 3)
-    assert torch.equal(model(values, visible)["states"], expected)
+    assert torch.equal(model(values, visible).values["states"], expected)
 
 
 def test_nothing_visible_is_allowed() -> None:
     out = make_model()(make_values(), torch.zeros(B, T * M, dtype=torch.bool))
-    assert all(v.isfinite().all() for v in out.values())
+    assert all(v.isfinite().all() for v in out.values.values())
 
 
 def losses_of(model, values, visible, present):
     counts = present.sum(dim=(0, 1))
-    return reconstruction_losses(MODALITIES, model(values, visible), values, present, counts)
+    hidden = present & ~visible.view(B, T, M)
+    out = model(values, visible)
+    return reconstruction_losses(MODALITIES, out, values, present, hidden, counts)
 
 
 def test_absent_values_change_no_loss_and_no_gradient() -> None:
@@ -170,7 +184,7 @@ def test_absent_values_change_no_loss_and_no_gradient() -> None:
     gradients = []
     for values in (make_values(), spoil(make_values(), ~present.view(B, T * M))):
         model = make_model()
-        sum(losses_of(model, values, visible, present).values()).backward()
+        losses_of(model, values, visible, present)[0].sum().backward()
         gradients.append([p.grad.clone() for p in model.parameters()])
     for a, b in zip(*gradients, strict=True):
         assert torch.equal(a, b)
@@ -181,7 +195,7 @@ def test_a_modality_absent_in_the_batch_gets_no_gradient_in_its_head() -> None:
     present = torch.ones(B, T, M, dtype=torch.bool)
     present[:, :, 3] = False
     visible = random_visible() & present.view(B, T * M)
-    sum(losses_of(model, make_values(), visible, present).values()).backward()
+    losses_of(model, make_values(), visible, present)[0].sum().backward()
     for p in (*model.heads["actions"].parameters(), *model.encoders["actions"].parameters()):
         assert p.grad.abs().max() == 0
 
@@ -189,29 +203,43 @@ def test_a_modality_absent_in_the_batch_gets_no_gradient_in_its_head() -> None:
 def test_every_parameter_gets_a_gradient() -> None:
     model = make_model()
     present = torch.ones(B, T, M, dtype=torch.bool)
-    sum(losses_of(model, make_values(), random_visible(), present).values()).backward()
+    losses_of(model, make_values(), random_visible(), present)[0].sum().backward()
     for name, p in model.named_parameters():
         assert p.grad is not None, name
         assert p.grad.abs().max() > 0, name
 
 
-def test_visible_tokens_are_part_of_the_loss() -> None:
-    model, values = make_model(), make_values()
+def test_errors_are_squared_or_cross_entropies_and_the_loss_without_spread() -> None:
+    model, values = make_model(spread=False), make_values()
     everything = torch.ones(B, T * M, dtype=torch.bool)
-    present = everything.view(B, T, M)
-    losses = losses_of(model, values, everything, present)
-    prediction = model(values, everything)["states"]
-    torch.testing.assert_close(losses["states"], ((prediction - values["states"]) ** 2).mean())
-    logits = model(values, everything)["gripper"]
-    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), values["gripper"].flatten())
-    torch.testing.assert_close(losses["gripper"], expected)
+    losses, errors = losses_of(model, values, everything, everything.view(B, T, M))
+    assert torch.equal(losses, errors)
+    out = model(values, everything).values
+    torch.testing.assert_close(errors[0], ((out["states"] - values["states"]) ** 2).mean())
+    logits, classes = out["gripper"].flatten(0, 1), values["gripper"].flatten()
+    torch.testing.assert_close(errors[1], torch.nn.functional.cross_entropy(logits, classes))
+
+
+def test_with_spread_sure_tokens_count_more_and_a_modality_as_much_as_before() -> None:
+    """Two tokens that are off by as much as expected: the gradient is the same for both."""
+    spreads = torch.tensor([[0.1], [1.0]])  # (B, T)
+    value = spreads.clone().requires_grad_()
+    log_variance = (2 * spreads.log()).requires_grad_()
+    usual = (spreads**2).mean()
+    weighed_errors(value, log_variance, torch.zeros(2, 1), usual).sum().backward()
+    torch.testing.assert_close(value.grad, (2 * usual.sqrt()).expand(2, 1))  # squared: 2 * spread
+    torch.testing.assert_close(log_variance.grad, torch.zeros(2, 1), atol=1e-6, rtol=0)
 
 
 def test_dropout_acts_in_training_only() -> None:
     model, values, visible = make_model(dropout=0.5), make_values(), random_visible()
-    assert torch.equal(model(values, visible)["states"], model(values, visible)["states"])
+
+    def twice() -> tuple[torch.Tensor, torch.Tensor]:
+        return model(values, visible).values["states"], model(values, visible).values["states"]
+
+    assert torch.equal(*twice())
     model.train()
-    assert not torch.equal(model(values, visible)["states"], model(values, visible)["states"])
+    assert not torch.equal(*twice())
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.999])
@@ -237,4 +265,4 @@ def test_any_segment_length(length: int) -> None:
         "actions": torch.randn(2, length, 2, 2),
     }
     out = model(values, torch.rand(2, length * M) < 0.5)
-    assert out["states"].shape == (2, length, 3)
+    assert out.values["states"].shape == (2, length, 3)

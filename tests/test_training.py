@@ -175,7 +175,7 @@ def test_a_run_loads_without_its_data(point_mass, tiny, tmp_path) -> None:
     values = {"states": torch.zeros(1, 4, 4), "returns": torch.zeros(1, 4)}
     values["actions"] = torch.zeros(1, 4, 2)
     out = run.model(values, torch.ones(1, 12, dtype=torch.bool))
-    assert out["states"].shape == (1, 4, 4)
+    assert out.values["states"].shape == (1, 4, 4)
 
 
 def test_metrics_are_continuous_over_a_crash(point_mass, tiny, out) -> None:

@@ -56,7 +56,7 @@ def ask(
         shown = torch.from_numpy(visible[part].reshape(flat))
         asked = torch.from_numpy(wanted[part].reshape(flat))
         with torch.inference_mode():
-            out = run.model(inputs, shown, asked)
+            out = run.model(inputs, shown, asked).values
         for name in want:
             if modality_of(run, name).kind == "discrete":
                 answers[name].append(out[name].argmax(dim=-1).cpu().numpy())

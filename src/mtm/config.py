@@ -77,6 +77,8 @@ class ModelConfig:
     """Share of activations dropped in training."""
     residual: bool = True
     """Predict states as changes from the line between the visible ones of the same modality."""
+    spread: bool = True
+    """Also predict how far off every number may be; what is surer then counts more in the loss."""
 
     def faults(self) -> list[str]:
         """Everything that is wrong."""
@@ -352,7 +354,7 @@ PRESETS: dict[str, TrainConfig] = {
         validate_every=5000,
         checkpoint_every=5000,
         log_every=100,
-        model=ModelConfig(width=512, dropout=0.1, residual=False),
+        model=ModelConfig(width=512, dropout=0.1, residual=False, spread=False),
         optimizer=OptimizerConfig(learning_rate=1e-4, warmup_steps=40_000, weight_decay=0.01),
     ),
 }

@@ -305,7 +305,8 @@ def _policies(run: Run, task: str) -> dict[str, MaskedPolicy]:
             "two_stage/auto": acting.two_stage(run),
             "two_stage/fixed": acting.two_stage(run, FIXED),
         }
-    sweep = {f"rcbc/{f}": Way(target=fraction_of_range(run, f)) for f in SWEEP}
+    past = acting.longest_history(run)
+    sweep = {f"rcbc/{f}": Way(target=fraction_of_range(run, f), history=past) for f in SWEEP}
     return {
         "rcbc/auto": acting.return_conditioned(run),
         **{name: MaskedPolicy(run, [way]) for name, way in sweep.items()},

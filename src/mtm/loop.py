@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,7 +29,7 @@ from mtm.config import OptimizerConfig
 from mtm.errors import RunError
 from mtm.losses import reconstruction_losses
 from mtm.masks import MaskFunction
-from mtm.modalities import Modality
+from mtm.modalities import BoolArray, Modality
 from mtm.network import make_network
 from mtm.progress import TrainingProgress
 from mtm.randomness import Purpose, generator
@@ -66,14 +67,18 @@ class StepInput:
     Attributes:
         values: Normalised values, name -> (B, T, *shape).
         scored: Tokens that the loss counts, (B, T, M).
+        hidden: Those of them that are not visible, (B, T, M).
         visible: (B, L), on the CPU.
+        wanted: Tokens to predict, (B, L), on the CPU; None: all.
         counts: Scored tokens of each modality in the whole batch of all processes, (M,).
         processes: How many processes share that batch.
     """
 
     values: dict[str, Tensor]
     scored: Tensor
+    hidden: Tensor
     visible: Tensor
+    wanted: Tensor | None
     counts: Tensor
     processes: int
 
@@ -98,14 +103,17 @@ class BatchMaker:
         visible = self.mask(self.modalities, T, config.batch_size, rng)
         batch = self.segments.gather(numbers[self.mine])
         everywhere = batch.present if self.processes == 1 else self.segments.present(numbers)
-        scored = everywhere & ~visible if config.loss_on == "hidden" else everywhere
+        hidden = everywhere & ~visible
+        scored = hidden if config.loss_on == "hidden" else everywhere
         shown = (visible[self.mine] & batch.present).reshape(len(batch.present), -1)
         counts = torch.from_numpy(scored.sum(axis=(0, 1)))
         values = self.normalizer.tensors(batch)
         return StepInput(
             {name: v.to(self.device, non_blocking=True) for name, v in values.items()},
             torch.from_numpy(scored[self.mine]).to(self.device, non_blocking=True),
+            torch.from_numpy(hidden[self.mine]).to(self.device, non_blocking=True),
             torch.from_numpy(shown),
+            _wanted(scored[self.mine]) if config.loss_on == "hidden" else None,
             counts.to(self.device, non_blocking=True),
             self.processes,
         )
@@ -122,21 +130,26 @@ def train_step(
     """One optimizer step.
 
     Returns:
-        The loss, the loss of each modality and the norm of the gradient, (M + 2,); still on the
-        device, so that nothing waits for it.
+        The errors of all modalities together, of each of them, and the norm of the gradient,
+        (M + 2,); still on the device, so that nothing waits for it.
     """
-    predictions = model(inputs.values, inputs.visible)
-    losses = reconstruction_losses(
-        modalities, predictions, inputs.values, inputs.scored, inputs.counts
+    predictions = model(inputs.values, inputs.visible, inputs.wanted)
+    losses, errors = reconstruction_losses(
+        modalities,
+        predictions,
+        inputs.values,
+        inputs.scored,
+        inputs.hidden,
+        inputs.counts,
+        partial(_total, fabric, inputs.processes),
     )
-    # Each process holds its part of the sum, and DDP averages the gradients over processes.
-    parts = torch.stack(list(losses.values())) * inputs.processes
-    loss = parts.sum()
     optimizer.zero_grad()
-    fabric.backward(loss)
+    # Each process holds its part of the sum, and DDP averages the gradients over processes.
+    fabric.backward(losses.sum() * inputs.processes)
     norm = _clip(model, clip_norm)
     optimizer.step()
-    return torch.cat([loss.detach()[None], parts.detach(), norm[None]])
+    errors = errors * inputs.processes
+    return torch.cat([errors.sum()[None], errors, norm[None]])
 
 
 class Loop:
@@ -269,6 +282,20 @@ class Loop:
         if "wandb" in self.config.trackers:
             trackers.append(WeightsAndBiases(self.out, description.train.to_json()))
         return trackers
+
+
+def _wanted(scored: BoolArray) -> Tensor:
+    """The scored tokens, (B, L), and one of each modality: every head takes part in every step."""
+    wanted = scored.copy()
+    wanted[0, 0] |= ~scored.any(axis=(0, 1))
+    return torch.from_numpy(wanted.reshape(len(wanted), -1))
+
+
+def _total(fabric: Fabric, processes: int, part: Tensor) -> Tensor:
+    """The sum of what all processes hold."""
+    if processes == 1:
+        return part
+    return fabric.all_reduce(part, reduce_op="sum")  # type: ignore[return-value]
 
 
 def _clip(model: nn.Module, clip_norm: float) -> Tensor:

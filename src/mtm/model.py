@@ -19,6 +19,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -33,6 +34,23 @@ TOKEN_STD = 0.02
 
 MOST_BLOCKS = 16
 """Attention calls per layer at most: more save padding, fewer save calls."""
+
+
+LARGEST_LOG_VARIANCE = 5.0
+"""Predicted log-variances stay within so much of -1, where they begin."""
+
+
+class Predictions(NamedTuple):
+    """What a network says of the tokens it was asked for.
+
+    Attributes:
+        values: For each modality with a wanted token (B, T, *shape), or logits (B, T, classes).
+        log_variances: How far off each number is expected to be, for continuous modalities, of the
+            same shapes; empty if the network does not say.
+    """
+
+    values: dict[str, Tensor]
+    log_variances: dict[str, Tensor]
 
 
 class MTM(nn.Module):
@@ -58,14 +76,14 @@ class MTM(nn.Module):
         self.encoder = Transformer(config.encoder_layers, config)
         self.to_decoder = nn.Linear(D, D)
         self.decoder = Transformer(config.decoder_layers, config)
-        self.heads = nn.ModuleDict({m.name: _head(m, D) for m in modalities})
+        self.heads = nn.ModuleDict({m.name: _head(m, config) for m in modalities})
 
     def forward(
         self,
         values: Mapping[str, Tensor],
         visible: Tensor,
         wanted: Tensor | None = None,
-    ) -> dict[str, Tensor]:
+    ) -> Predictions:
         """Predict tokens from the visible ones.
 
         Args:
@@ -77,8 +95,7 @@ class MTM(nn.Module):
                 decoder's work when they are few. All if None.
 
         Returns:
-            For each modality with a wanted token (B, T, *shape), or logits (B, T, classes). What
-            stands at tokens that are not wanted means nothing.
+            Predictions; what stands at tokens that are not wanted means nothing.
         """
         visible = visible.cpu()
         device = self.mask_tokens.device
@@ -88,7 +105,7 @@ class MTM(nn.Module):
         asked = None if wanted is None else Layout.of(wanted.cpu(), device)
         predictions = self._heads(self.decode(latent, layout, B, T, asked), B, T, asked)
         if self.config.residual:
-            add_lines(self.modalities, predictions, values, visible)
+            add_lines(self.modalities, predictions.values, values, visible)
         return predictions
 
     def encode(self, values: Mapping[str, Tensor], visible: Tensor, layout: Layout) -> Tensor:
@@ -133,10 +150,10 @@ class MTM(nn.Module):
 
     def _heads(
         self, decoded: Tensor, batch: int, length: int, wanted: Layout | None
-    ) -> dict[str, Tensor]:
+    ) -> Predictions:
         """Each modality's head on its tokens; zero where a token is not wanted."""
         B, T, M = batch, length, len(self.modalities)
-        predictions = {}
+        predictions = Predictions({}, {})
         for i, m in enumerate(self.modalities):
             if wanted is None:
                 out = self.heads[m.name](decoded.view(B, T, M, -1)[:, :, i])  # (B, T, size)
@@ -146,7 +163,12 @@ class MTM(nn.Module):
                     continue
                 out = self.heads[m.name](take(decoded, rows))
                 out = put(out, wanted.tokens[rows] // M, B * T).view(B, T, -1)
-            predictions[m.name] = out if m.kind == "discrete" else _unflatten(out, m)
+            if m.kind == "discrete":
+                predictions.values[m.name] = out
+                continue
+            predictions.values[m.name] = _unflatten(out[..., : m.size], m)
+            if self.config.spread:
+                predictions.log_variances[m.name] = _unflatten(_bounded(out[..., m.size :]), m)
         return predictions
 
     def _embed(self, modality: Modality, values: Tensor, shown: Tensor) -> Tensor:
@@ -469,11 +491,17 @@ def _modality_encoder(modality: Modality, width: int) -> nn.Module:
     return nn.Linear(modality.size, width)
 
 
-def _head(modality: Modality, width: int) -> nn.Module:
-    outputs = modality.classes if modality.kind == "discrete" else modality.size
+def _head(modality: Modality, config: ModelConfig) -> nn.Module:
+    width, numbers = config.width, modality.size * (2 if config.spread else 1)
+    outputs = modality.classes if modality.kind == "discrete" else numbers
     return nn.Sequential(
         nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Linear(width, outputs)
     )
+
+
+def _bounded(log_variance: Tensor) -> Tensor:
+    """Log-variances within bounds, so that no token's weight in the loss runs away."""
+    return LARGEST_LOG_VARIANCE * torch.tanh(log_variance / LARGEST_LOG_VARIANCE) - 1.0
 
 
 def _token(count: int, width: int) -> nn.Parameter:

@@ -77,26 +77,28 @@ def behavior_cloning(run: Run, *, history: int | None = None) -> MaskedPolicy:
 
     Args:
         run: A trained run.
-        history: Past steps to show; None: as many as the model sees.
+        history: Past steps to show; None: as many as fit.
     """
-    longest = run.model.config.segment_length - 1
-    way = Way(history=longest if history is None else history, own_actions=True)
-    return MaskedPolicy(run, [way])
+    past = longest_history(run) if history is None else history
+    return MaskedPolicy(run, [Way(history=past, own_actions=True)])
 
 
-def return_conditioned(run: Run, target: TargetSpec = "auto", *, history: int = 0) -> MaskedPolicy:
+def return_conditioned(
+    run: Run, target: TargetSpec = "auto", *, history: int | None = None
+) -> MaskedPolicy:
     """Act as goes with a return.
 
     Args:
         run: A trained run.
         target: `auto`, or see `mtm.targets.resolve_target`.
-        history: Past states and returns to show.
+        history: Past states and returns to show; None: as many as fit.
     """
-    return MaskedPolicy(run, [Way(target=resolve_target(run, target), history=history)])
+    past = longest_history(run) if history is None else history
+    return MaskedPolicy(run, [Way(target=resolve_target(run, target), history=past)])
 
 
 def two_stage(
-    run: Run, target: TargetSpec = "auto", *, future: int = 1, history: int = 0
+    run: Run, target: TargetSpec = "auto", *, future: int = 1, history: int | None = None
 ) -> MaskedPolicy:
     """First predict the states that go with a return, then the action that leads to them.
 
@@ -104,23 +106,32 @@ def two_stage(
         run: A trained run.
         target: As for `return_conditioned`.
         future: How many states to predict.
-        history: Past states to show.
+        history: Past states to show; None: as many as fit.
     """
+    past = longest_history(run, future) if history is None else history
     asked = resolve_target(run, target)
-    return MaskedPolicy(run, [Way(target=asked, future=future, history=history)])
+    return MaskedPolicy(run, [Way(target=asked, future=future, history=past)])
 
 
-def tracking(run: Run, reference: ArrayLike, *, future: int = 1, history: int = 0) -> MaskedPolicy:
+def tracking(
+    run: Run, reference: ArrayLike, *, future: int = 1, history: int | None = None
+) -> MaskedPolicy:
     """Follow a trajectory of states by inverse dynamics.
 
     Args:
         run: A trained run.
         reference: The states to follow, (S, *shape), from the first one on; the last is held.
         future: How many states ahead to look.
-        history: Past states to show.
+        history: Past states to show; None: as many as fit.
     """
+    past = longest_history(run, future) if history is None else history
     states = np.asarray(reference, np.float32)
-    return MaskedPolicy(run, [Way(future=future, reference=states, history=history)])
+    return MaskedPolicy(run, [Way(future=future, reference=states, history=past)])
+
+
+def longest_history(run: Run, future: int = 0) -> int:
+    """As many past steps as fit into a segment, beside the current and the future ones."""
+    return max(run.model.config.segment_length - 1 - future, 0)
 
 
 class MaskedPolicy:

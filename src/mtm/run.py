@@ -32,7 +32,7 @@ from mtm.returns import horizon_of
 from mtm.trajectories import Metadata, TrajectoryDataset
 from mtm.versions import versions
 
-FORMAT = 1
+FORMAT = 2
 """Version of the directory's layout; raised when an old reader could not read a new run."""
 
 
@@ -148,6 +148,8 @@ def read_description(path: Path) -> Description:
                 f"{path} holds the agent {plain[AGENT]!r}, not a masked model; load it with "
                 "mtm.baselines.load_agent."
             )
+        if plain["format"] < 2:  # networks did not predict spreads yet
+            plain["train"]["model"]["spread"] = False
         return Description(
             TrainConfig.from_json(plain["train"]),
             tuple(Modality.from_json(m) for m in plain["modalities"]),

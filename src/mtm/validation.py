@@ -109,7 +109,7 @@ class Validator:
         totals: dict[str, list[float]],
     ) -> None:
         shown = visible & present
-        predictions = model(values, torch.from_numpy(shown.reshape(len(shown), -1)))
+        predictions = model(values, torch.from_numpy(shown.reshape(len(shown), -1))).values
         for i, m in enumerate(self.modalities):
             errors = token_errors(m, predictions[m.name], values[m.name])
             for part in self._parts:
@@ -134,7 +134,7 @@ class Validator:
         flat = (len(shown), -1)
         predictions = model(
             values, torch.from_numpy(shown.reshape(flat)), torch.from_numpy(chosen.reshape(flat))
-        )
+        ).values
         for i, m in enumerate(self.modalities):
             if m.name not in predictions:
                 continue

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from mtm.baselines.specialised import SEGMENT_LENGTHS, Capability, specialised_config
 from mtm.config import ModelConfig, OptimizerConfig, TrainConfig
 from mtm.modalities import Modality
-from mtm.model import add_lines, drop
+from mtm.model import Predictions, add_lines, drop
 
 
 class MLP(nn.Module):
@@ -40,7 +40,7 @@ class MLP(nn.Module):
 
     def forward(
         self, values: Mapping[str, Tensor], visible: Tensor, wanted: Tensor | None = None
-    ) -> dict[str, Tensor]:
+    ) -> Predictions:
         """Predict all tokens of whole segments; arguments and results as for `MTM`.
 
         `wanted` saves no work here, and is left alone.
@@ -54,13 +54,13 @@ class MLP(nn.Module):
             if self.training and self.config.dropout:
                 x = drop(x, self.config.dropout)
         parts = self.out(x).view(B, T, -1).split(self._sizes, dim=2)
-        predictions = {
+        numbers = {
             m.name: part if m.kind == "discrete" else part.reshape(B, T, *m.shape)
             for m, part in zip(self.modalities, parts, strict=True)
         }
         if self.config.residual:
-            add_lines(self.modalities, predictions, values, visible.cpu())
-        return predictions
+            add_lines(self.modalities, numbers, values, visible.cpu())
+        return Predictions(numbers, {})
 
 
 def mlp_config(capability: Capability, scale: str = "cpu") -> TrainConfig:
@@ -85,6 +85,7 @@ def mlp_config(capability: Capability, scale: str = "cpu") -> TrainConfig:
         width={"tiny": 64, "cpu": 512, "paper": 1024}[scale],
         encoder_layers=2,
         dropout=0.0,
+        spread=False,
     )
     returns = ("returns",) if capability == "rcbc" else ()
     common = replace(

@@ -215,7 +215,7 @@ _PAPER = AgentConfig(steps=1_000_000, checkpoint_every=20_000, log_every=1000)
 SCALES: dict[str, dict[str, AgentConfig]] = {
     "tiny": dict.fromkeys(AGENTS, _SMALL),
     "cpu": {
-        "dt": AgentConfig(steps=3000, batch_size=64),
+        "dt": AgentConfig(steps=3000, batch_size=64, dt=DTConfig(context=10, dropout=0.0)),
         "iql": AgentConfig(),
         "cql": AgentConfig(steps=5000),
         "td3_bc": AgentConfig(),

@@ -29,7 +29,7 @@ class Arguments:
     future: int = 1
     """two_stage: how many states to predict before acting."""
     history: int | None = None
-    """Past steps to show the model; if not given, all it can see for bc and none for the others."""
+    """Past steps to show the model; as many as it can see if not given."""
     episodes: int = 10
     """How many."""
     seed: int = 0
@@ -79,7 +79,7 @@ def _policy(run: Run, arguments: Arguments) -> MaskedPolicy:
 
     if arguments.policy == "bc":
         return policies.behavior_cloning(run, history=arguments.history)
-    history = arguments.history or 0
+    history = arguments.history
     if arguments.policy == "two_stage":
         return policies.two_stage(run, arguments.target, future=arguments.future, history=history)
     return policies.return_conditioned(run, arguments.target, history=history)
