@@ -91,7 +91,7 @@ def return_conditioned(
     Args:
         run: A trained run.
         target: `auto`, or see `mtm.targets.resolve_target`.
-        history: Past states and returns to show; None: as many as fit.
+        history: Past states to show; None: as many as fit.
     """
     past = longest_history(run) if history is None else history
     return MaskedPolicy(run, [Way(target=resolve_target(run, target), history=past)])
@@ -232,7 +232,7 @@ class MaskedPolicy:
         self._filled[crowded] -= 1
 
     def _window(self) -> tuple[dict[str, NDArray[Any]], BoolArray]:
-        """What is known, and what each row shows: states until now, actions before, returns."""
+        """What is known, and what each row shows: states until now, actions before, the return."""
         n, T = len(self._filled), self.length
         time, now = np.arange(T)[None, :], self._filled[:, None]
         window: dict[str, NDArray[Any]] = {
@@ -248,8 +248,9 @@ class MaskedPolicy:
         if self.returns is not None:
             asked = ~np.isnan(self._targets)
             window[self.returns.name] = self._asked_returns()
-            until = np.where(plans, T, now)
-            visible[:, :, self.index[self.returns.name]] = (time <= until) & asked[:, None]
+            # What was asked for in the past says nothing that the question now does not.
+            shown = plans | (time == now)
+            visible[:, :, self.index[self.returns.name]] = shown & asked[:, None]
         return window, visible
 
     def _wanted(self, rows: NDArray[np.int64], predicted: BoolArray) -> BoolArray:

@@ -94,8 +94,9 @@ def return_conditioned(
     Args:
         run: A trained run.
         states: The history with the current state last, (..., S, *shape).
-        returns: Return-to-go at each of these steps, or one number for all, in the units of the
-            modality `returns` (an average per step unless configured otherwise).
+        returns: Return-to-go at each of these steps, or one number, asked for at the last of them,
+            in the units of the modality `returns` (an average per step unless configured
+            otherwise).
         actions: The past actions (..., S - 1, *shape), if known.
     """
     return _act(run, states, actions, returns)
@@ -242,6 +243,6 @@ def _act(
         name = only(run, "return")
         asked = np.asarray(returns, np.float32)
         given[name] = np.ascontiguousarray(np.broadcast_to(asked, (B, S))[:, -T:])
-        visible[:, :, index(run, name)] = True
+        visible[:, -1 if asked.ndim == 0 else 0 :, index(run, name)] = True
     answer = ask(run, given, visible, [action])[action][:, -1]
     return answer if batched else answer[0]
