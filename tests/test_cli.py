@@ -136,7 +136,6 @@ def test_modules_can_be_imported_alone() -> None:
         for path in folder.rglob("*.py")
         if path.name not in ("__init__.py", "__main__.py")
     )
-    program = "import importlib, sys; importlib.import_module(sys.argv[1])"
     # A fresh process each would take minutes; one that forgets mtm between imports is as strict.
     forget = "for m in [m for m in sys.modules if m.split('.')[0] == 'mtm']: del sys.modules[m]\n"
     program = "import importlib, sys\n" + "".join(

@@ -126,7 +126,7 @@ def test_modalities_that_never_meet(point_mass, tiny, out) -> None:
 def test_a_third_modality_joins_two_that_never_meet(point_mass, tiny, out) -> None:
     first = np.arange(1200) < 600
     joined = point_mass.with_present({"actions": first, "states": ~first})
-    train(joined, replace(tiny, steps=2), out, silent=True)
+    assert train(joined, replace(tiny, steps=2), out, silent=True).step == 2
 
 
 def test_meeting_within_a_segment_is_enough(tiny, tmp_path) -> None:

@@ -80,9 +80,11 @@ def main(words: Sequence[str]) -> None:
 
 def _measured_before(file: Path, result: dict[str, Any]) -> dict[str, Any]:
     """The tasks that an earlier evaluation of the same weights with the same seed has measured."""
+    if not file.exists():
+        return {}
     try:
         before = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}  # there is none, or it was not written by us: a new one takes its place
-    same = all(before.get(key) == result[key] for key in ("step", "data", "seed"))
-    return dict(before["tasks"]) if same else {}
+        same = all(before[key] == result[key] for key in ("step", "data", "seed"))
+        return dict(before["tasks"]) if same else {}
+    except (ValueError, KeyError, TypeError):
+        return {}  # not an evaluation of ours: the new one takes its place
