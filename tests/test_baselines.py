@@ -12,13 +12,14 @@ import torch
 
 import mtm
 from mtm import checkpoint, policies
-from mtm.baselines.mlp import MLP, mlp_config
+from mtm.baselines.mlp import mlp_config
 from mtm.baselines.specialised import specialised_config
 from mtm.cli import main
 from mtm.config import ModelConfig, TrainConfig
 from mtm.datasets import builtin
 from mtm.errors import ConfigError
 from mtm.evaluate import Request, evaluate
+from mtm.mlp import MLP
 from mtm.modalities import Modality
 from mtm.model import MTM
 from mtm.network import make_network

@@ -16,7 +16,7 @@ from mtm.config import ModelConfig, preset
 from mtm.encoders import ENCODED_AT_ONCE, StateActionEncoder, StateEncoder, encode_all
 from mtm.errors import ConfigError, DataError, RunError
 from mtm.modalities import Modality
-from mtm.model import Layout
+from mtm.packing import Layout
 from mtm.run import Run
 from mtm.training import train
 from mtm.trajectories import TrajectoryDataset

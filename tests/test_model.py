@@ -10,7 +10,8 @@ from mtm.config import ModelConfig
 from mtm.losses import reconstruction_losses, weighed_errors
 from mtm.masks import RandomAutoregressiveMask
 from mtm.modalities import Modality
-from mtm.model import MTM, Block, Layout, between_visible, drop
+from mtm.model import MTM, between_visible, drop
+from mtm.packing import Block, Layout
 
 MODALITIES = (
     Modality("states", (3,)),
@@ -77,7 +78,7 @@ def test_shapes_of_predictions() -> None:
 def test_only_wanted_tokens_are_predicted_and_alike(
     most_blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtm.model.MOST_BLOCKS", most_blocks)
+    monkeypatch.setattr("mtm.packing.MOST_BLOCKS", most_blocks)
     model, values, visible = make_model(decoder_layers=2), make_values(), random_visible()
     everything = model(values, visible).values
     wanted = torch.zeros(B, T, M, dtype=torch.bool)
@@ -125,7 +126,7 @@ def test_packing_gives_what_a_padded_encoder_gives(
     most_blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The packed encoder against attention over all tokens with the hidden ones masked out."""
-    monkeypatch.setattr("mtm.model.MOST_BLOCKS", most_blocks)
+    monkeypatch.setattr("mtm.packing.MOST_BLOCKS", most_blocks)
     model, values, visible = make_model(), make_values(), random_visible()
     visible[0] = True  # one sample shows everything, so nothing is packed away for it
     visible[1] = False  # and one shows nothing

@@ -16,25 +16,19 @@ norms). For attention, samples with equally many visible tokens form a dense blo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtm.config import ModelConfig
 from mtm.modalities import Modality
+from mtm.packing import Block, Layout, put, take
 
 TOKEN_STD = 0.02
 """Spread of the initial mask tokens and modality encodings."""
-
-MOST_BLOCKS = 16
-"""Attention calls per layer at most: more save padding, fewer save calls."""
-
 
 LARGEST_LOG_VARIANCE = 5.0
 """Predicted log-variances stay within so much of -1, where they begin."""
@@ -215,91 +209,6 @@ def encode_step(
     return encoded.view(B, K, D)
 
 
-@dataclass(frozen=True)
-class Block:
-    """Samples of a batch that attention takes in one call.
-
-    Attributes:
-        samples: Which of the batch they are, (S,); None if they are all of it, in order.
-        count: S.
-        width: K, the most chosen tokens of one of them.
-        packed: How many packed tokens they have together.
-        slots: Place of each of these among the S*K padded ones; None if nothing is padded.
-        attend: Which padded slots hold a token, (S, 1, 1, K); None if all do.
-    """
-
-    samples: Tensor | None
-    count: int
-    width: int
-    packed: int
-    slots: Tensor | None = None
-    attend: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where the chosen tokens of a batch are: the visible, or the wanted ones.
-
-    The packed tokens are sorted by how many of them their sample has. Samples with equally many
-    form a dense block, which attention takes as it is; only where there are too many different
-    numbers (`MOST_BLOCKS`), samples with nearly equal ones share a block and are padded.
-
-    Attributes:
-        tokens: Place of each packed token among the B*L tokens, (N,).
-        blocks: In the order of the packed tokens; samples without tokens are in none.
-    """
-
-    tokens: Tensor
-    blocks: tuple[Block, ...]
-
-    @classmethod
-    def of(cls, chosen: Tensor, device: torch.device) -> Layout:
-        """The layout of a mask, (B, L) on the CPU."""
-        counts, order = chosen.sum(dim=1).sort(stable=True)  # (B,)
-        samples, places = chosen[order].nonzero(as_tuple=True)  # (N,)
-        tokens = order[samples] * chosen.shape[1] + places
-        blocks = []
-        for start, end in _cuts(counts):
-            mine, sizes = order[start:end], counts[start:end]
-            n, K, packed = end - start, int(sizes[-1]), int(sizes.sum())
-            which = None if n == len(chosen) else mine.to(device, non_blocking=True)
-            slots = attend = None
-            if packed < n * K:
-                filled = torch.arange(K) < sizes.unsqueeze(1)  # (S, K)
-                slots = filled.flatten().nonzero().squeeze(1).to(device, non_blocking=True)
-                attend = filled[:, None, None, :].to(device, non_blocking=True)
-                which = mine.to(device, non_blocking=True)
-            blocks.append(Block(which, n, K, packed, slots, attend))
-        return cls(tokens.to(device, non_blocking=True), tuple(blocks))
-
-    @classmethod
-    def full(cls, batch: int, width: int) -> Layout:
-        """All tokens of every sample, nothing packed or padded."""
-        tokens = torch.empty(0, dtype=torch.int64)
-        return cls(tokens, (Block(None, batch, width, batch * width),))
-
-    @property
-    def is_lonely(self) -> bool:
-        """Whether every sample has one token only."""
-        return len(self.blocks) == 1 and self.blocks[0].width == 1
-
-    def split(self, packed: Tensor) -> Iterator[tuple[Tensor, Block]]:
-        """The packed rows of each block."""
-        rows = torch.split_with_sizes(packed, [block.packed for block in self.blocks])
-        return zip(rows, self.blocks, strict=True)
-
-
-def _cuts(counts: Tensor) -> list[tuple[int, int]]:
-    """Ranges of samples that form a block, given their rising numbers of tokens; none for 0."""
-    _, starts = np.unique(counts.numpy(), return_index=True)
-    edges = [*starts.tolist(), len(counts)]
-    if len(counts) and counts[0] == 0:
-        edges = edges[1:]
-    if len(edges) - 1 > MOST_BLOCKS:
-        edges = np.unique(np.linspace(edges[0], edges[-1], MOST_BLOCKS + 1).round()).tolist()
-    return [(int(start), int(end)) for start, end in pairwise(edges)]
-
-
 class Transformer(nn.Module):
     """Pre-norm layers and a final norm, over packed tokens (N, D)."""
 
@@ -446,43 +355,6 @@ def drop(x: Tensor, share: float) -> Tensor:
     words = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
     kept = words.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped
     return x * kept.to(x.dtype).mul_(256 / (256 - dropped))
-
-
-def take(rows: Tensor, places: Tensor) -> Tensor:
-    """Rows at different places, (N, D); the backward pass copies instead of adding."""
-    taken: Tensor = _Take.apply(rows, places)  # type: ignore[no-untyped-call]
-    return taken
-
-
-def put(rows: Tensor, places: Tensor, count: int) -> Tensor:
-    """The inverse of `take`: `count` rows, zero where nothing is put."""
-    padded: Tensor = _Put.apply(rows, places, count)  # type: ignore[no-untyped-call]
-    return padded
-
-
-class _Take(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, rows, places):  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(places)
-        ctx.count = len(rows)
-        return rows.index_select(0, places)
-
-    @staticmethod
-    def backward(ctx, gradient):  # type: ignore[no-untyped-def]
-        (places,) = ctx.saved_tensors
-        return put(gradient, places, ctx.count), None
-
-
-class _Put(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, rows, places, count):  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(places)
-        return rows.new_zeros(count, rows.shape[1]).index_copy_(0, places, rows)
-
-    @staticmethod
-    def backward(ctx, gradient):  # type: ignore[no-untyped-def]
-        (places,) = ctx.saved_tensors
-        return take(gradient, places), None, None
 
 
 def _modality_encoder(modality: Modality, width: int) -> nn.Module:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from mtm.baselines.mlp import MLP
 from mtm.config import ModelConfig
+from mtm.mlp import MLP
 from mtm.modalities import Modality
 from mtm.model import MTM
 
