@@ -101,6 +101,7 @@ def _recipes(steps: int, seed: int) -> dict[str, tuple[TrainConfig, MaskFunction
         ours,
         model=replace(ours.model, dropout=0.1, residual=False),
         optimizer=OptimizerConfig(
+            name="adamw",
             learning_rate=1e-4,
             warmup_steps=round(WARMUP_SHARE * steps),
             weight_decay=0.005,

@@ -5,18 +5,18 @@ from __future__ import annotations
 import statistics
 
 import numpy as np
-import torch
 from lightning_fabric import Fabric
 
 from benchmarks import one_training
 from benchmarks.timing import Row, seconds_of_each
 from mtm.config import TrainConfig, preset
 from mtm.datasets import builtin
-from mtm.loop import BatchMaker, parameter_groups, train_step
+from mtm.loop import BatchMaker, train_step
 from mtm.machine import keep_freed_memory
 from mtm.masks import MaskFunction, make_mask
 from mtm.model import MTM
 from mtm.normalizer import Normalizer
+from mtm.optimization import make_optimizers, set_learning_rate
 from mtm.run import Description
 from mtm.segments import Segments
 from mtm.training import prepare
@@ -65,9 +65,9 @@ class Stepper:
         self._description = Description(config, data.modalities, Normalizer.fit(data), {})
         self._fabric = Fabric(accelerator="cpu", devices=1)
         self._network = MTM(data.modalities, config.model)
-        groups = parameter_groups(self._network, config.optimizer.weight_decay)
-        adam = torch.optim.AdamW(groups, lr=1e-4, fused=True)
-        self._model, self._optimizer = self._fabric.setup(self._network, adam)
+        optimizers = make_optimizers(self._network, config.optimizer)
+        set_learning_rate(optimizers, 1e-4)
+        self._model, *self._optimizers = self._fabric.setup(self._network, *optimizers)
         self._segments = Segments(data, config.model.segment_length)
         self._numbers = iter(range(10**9))
 
@@ -75,7 +75,7 @@ class Stepper:
         """A whole step: batch, masks, forward, backward, optimizer."""
         inputs = self._maker(mask)(next(self._numbers))
         modalities = self._description.modalities
-        train_step(self._fabric, self._model, self._optimizer, modalities, inputs, 1.0)
+        train_step(self._fabric, self._model, self._optimizers, modalities, inputs, 1.0)
 
     def flops(self, mask: MaskFunction) -> float:
         """Operations of one step, from the tokens really processed; backward is twice forward."""

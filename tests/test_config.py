@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from mtm.config import PRESETS, DeviceConfig, ModelConfig, TrainConfig, differences, preset
+from mtm.config import PRESETS, DeviceConfig, ModelConfig, TrainConfig, preset
 from mtm.errors import ConfigError
+from mtm.plain_settings import differences
 
 
 def test_all_faults_are_reported_at_once() -> None:

@@ -23,8 +23,8 @@ from mtm import checkpoint, masks
 from mtm.config import DeviceConfig, ModelConfig, OptimizerConfig, ReturnsConfig, TrainConfig
 from mtm.datasets import builtin
 from mtm.errors import ConfigError, DataError, RunError
-from mtm.loop import learning_rate, parameter_groups
 from mtm.model import MTM
+from mtm.optimization import Muon, learning_rate, make_optimizers
 from mtm.training import prepare, train
 from mtm.trajectories import TrajectoryDataset
 
@@ -277,6 +277,21 @@ def test_a_loss_that_is_not_finite_stops_the_run(point_mass, tiny, out) -> None:
         train(point_mass, hot, out, silent=True)
 
 
+def test_runs_of_older_formats_are_read_and_resumed(point_mass, tiny, out) -> None:
+    old = replace(
+        tiny,
+        model=replace(tiny.model, spread=False),
+        optimizer=replace(tiny.optimizer, name="adamw"),
+    )
+    train(point_mass, old, out, stop_at=5, silent=True)
+    file = out / "config.json"
+    plain = json.loads(file.read_text())
+    del plain["train"]["model"]["spread"], plain["train"]["optimizer"]["name"]
+    file.write_text(json.dumps(plain | {"format": 1}))
+    assert mtm.load_run(out).description.train == old
+    assert train(point_mass, old, out, resume=True, silent=True).step == old.steps
+
+
 def test_learning_rate_is_a_function_of_the_step() -> None:
     config = OptimizerConfig(learning_rate=1.0, final_learning_rate=0.1, warmup_steps=10)
     rates = [learning_rate(step, 110, config) for step in range(111)]
@@ -287,15 +302,66 @@ def test_learning_rate_is_a_function_of_the_step() -> None:
     assert all(a > b for a, b in itertools.pairwise(rates[10:]))
 
 
-def test_no_decay_on_biases_norms_encodings_and_mask_tokens(modalities) -> None:
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_no_decay_on_biases_norms_encodings_and_mask_tokens(modalities, name) -> None:
     model = MTM(modalities, ModelConfig(width=16, heads=2))
-    decayed, spared = parameter_groups(model, 0.1)
+    optimizers = make_optimizers(model, OptimizerConfig(name=name, weight_decay=0.1))
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     names = {id(p): name for name, p in model.named_parameters()}
-    assert len(decayed["params"]) + len(spared["params"]) == len(names)
-    assert all(names[id(p)].endswith(".weight") and p.ndim == 2 for p in decayed["params"])
-    spared_names = {names[id(p)] for p in spared["params"]}
-    assert {"mask_tokens", "encoder_modality_encoding", "encoder.norm.weight"} <= spared_names
-    assert {n for n in names.values() if n.endswith("bias")} <= spared_names
+    of = {
+        decay: [names[id(p)] for g in groups if g["weight_decay"] == decay for p in g["params"]]
+        for decay in (0.1, 0.0)
+    }
+    assert sorted(of[0.1] + of[0.0]) == sorted(names.values())
+    assert all(n.endswith(".weight") for n in of[0.1])
+    assert {"mask_tokens", "encoder_modality_encoding", "encoder.norm.weight"} <= set(of[0.0])
+    assert {n for n in names.values() if n.endswith("bias")} <= set(of[0.0])
+
+
+def test_muon_takes_the_matrices_between_features_only(modalities) -> None:
+    model = MTM(modalities, ModelConfig(width=32, heads=2, encoder_layers=1))
+    adam, muon = make_optimizers(model, OptimizerConfig(name="muon"))
+    names = {id(p): name for name, p in model.named_parameters()}
+    taken = {names[id(p)] for group in muon.param_groups for p in group["params"]}
+    assert {"encoder.layers.0.mlp_in.weight", "to_decoder.weight"} <= taken
+    assert not any(name.startswith("encoders.") for name in taken)
+    assert not any(name.startswith("heads.") and name.endswith(".3.weight") for name in taken)
+    assert isinstance(adam, torch.optim.AdamW)
+    (only,) = make_optimizers(model, OptimizerConfig(name="adamw"))
+    assert isinstance(only, torch.optim.AdamW)
+
+
+@pytest.mark.parametrize("shape", [(24, 8), (8, 24), (16, 16)])
+def test_muon_moves_all_directions_equally_far(shape) -> None:
+    torch.manual_seed(0)
+    matrix = torch.nn.Parameter(torch.zeros(shape))
+    muon = Muon([matrix], weight_decay=0.0)
+    muon.param_groups[0]["lr"] = 0.1
+    matrix.grad = torch.randn(shape) @ torch.diag(torch.logspace(-0.5, 0.5, shape[1]))
+    muon.step()
+    lengths = torch.linalg.svdvals(-matrix.detach()) / (0.1 * 0.2 * max(shape) ** 0.5)
+    assert lengths.min() > 0.5
+    assert lengths.max() < 1.3
+    assert (matrix.detach() * matrix.grad).sum() < 0  # downhill
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="PyTorch has it from 2.9 on")
+def test_muon_agrees_with_pytorchs_own() -> None:
+    torch.manual_seed(0)
+    ours, theirs = (torch.nn.Parameter(torch.ones(16, 48)) for _ in range(2))
+    muon = Muon([ours], weight_decay=0.1)
+    muon.param_groups[0]["lr"] = 0.02
+    reference = torch.optim.Muon(
+        [theirs], lr=0.02, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw"
+    )
+    for _ in range(5):
+        gradient = torch.randn(16, 48)
+        ours.grad, theirs.grad = gradient.clone(), gradient.clone()
+        muon.step()
+        reference.step()
+    # PyTorch's works in bfloat16, which has 8 bits.
+    assert torch.allclose(ours, theirs, atol=5e-3)
+    assert not torch.allclose(ours, torch.ones_like(ours), atol=5e-2)
 
 
 def test_horizon_and_kind_of_returns_reach_the_model(point_mass, tiny) -> None:

@@ -2,7 +2,7 @@
 
     RUN/checkpoints/step-000004000/
         model.safetensors       the weights
-        optimizer.safetensors   AdamW's averages
+        optimizer.safetensors   the optimizers' averages
         state.json              step, validation, digests of the two files
 
 A checkpoint is written under a temporary name, flushed to disk and renamed, so a directory with a
@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -146,19 +146,36 @@ def best_step(folder: Path, candidates: list[int]) -> int:
     return min(losses, key=losses.__getitem__) if losses else candidates[-1]
 
 
-def optimizer_tensors(adam: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """An Adam's averages as flat names, `PARAMETER.KEY`."""
-    state: dict[int, dict[str, Tensor]] = adam.state_dict()["state"]
-    return {f"{i}.{key}": t for i, entry in state.items() for key, t in entry.items()}
+def optimizer_tensors(*optimizers: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """What optimizers have averaged, as `PARAMETER.KEY`; numbers count on from one to the next."""
+    tensors: dict[str, Tensor] = {}
+    first = 0
+    for optimizer in optimizers:
+        for i, entry in optimizer.state_dict()["state"].items():
+            tensors |= {f"{first + i}.{key}": tensor for key, tensor in entry.items()}
+        first += _parameters(optimizer)
+    return tensors
 
 
-def restore_optimizer(adam: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+def restore_optimizers(
+    optimizers: Sequence[torch.optim.Optimizer], tensors: Mapping[str, Tensor]
+) -> None:
     """The inverse of `optimizer_tensors`."""
-    state: dict[int, dict[str, Tensor]] = {}
+    entries: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
-        index, key = name.split(".")
-        state.setdefault(int(index), {})[key] = tensor
-    adam.load_state_dict({"state": state, "param_groups": adam.state_dict()["param_groups"]})
+        number, key = name.split(".")
+        entries.setdefault(int(number), {})[key] = tensor
+    first = 0
+    for optimizer in optimizers:
+        mine = range(first, first + _parameters(optimizer))
+        state = {number - first: entries[number] for number in mine if number in entries}
+        groups = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
+        first = mine.stop
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> int:
+    return sum(len(group["params"]) for group in optimizer.param_groups)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

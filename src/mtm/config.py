@@ -5,16 +5,14 @@ This module imports neither torch nor numpy: the command line is built from it.
 
 from __future__ import annotations
 
-import types
-import typing
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
 
 from mtm.errors import ConfigError, unknown
+from mtm.plain_settings import from_plain, raise_if
 
 Precision = Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true", "64-true"]
-_Config = TypeVar("_Config")
 
 MASK_NAMES = (
     *("random", "random-autoregressive"),
@@ -27,13 +25,6 @@ ROLES = ("state", "return", "action", "reward")
 
 CUSTOM_MASK = "custom"
 """What a run says whose mask was a function of the user's own."""
-
-
-def raise_if(faults: list[str]) -> None:
-    """Raise a `ConfigError` of these faults, if there are any."""
-    if faults:
-        listed = "\n".join(f"  - {fault}" for fault in faults)
-        raise ConfigError(f"the settings have {len(faults)} fault(s):\n{listed}")
 
 
 def shares_of(pairs: tuple[str, ...]) -> dict[str, float]:
@@ -171,15 +162,17 @@ class ReturnsConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW with warm-up and cosine decay."""
+    """Warm-up and cosine decay, by Muon or by AdamW alone."""
 
-    learning_rate: float = 2e-3
+    name: Literal["muon", "adamw"] = "muon"
+    """Muon for the matrices between features and AdamW for the rest, or AdamW for everything."""
+    learning_rate: float = 3e-3
     """Highest learning rate, reached after the warm-up."""
     final_learning_rate: float = 0.0
     """Learning rate at the last step."""
     warmup_steps: int = 200
     """Steps of linear warm-up."""
-    weight_decay: float = 0.01
+    weight_decay: float = 0.3
     """On matrices only: not on biases, norms, encodings and mask tokens."""
     betas: tuple[float, float] = (0.9, 0.999)
     """AdamW's averaging."""
@@ -193,6 +186,8 @@ class OptimizerConfig:
             for name in ("final_learning_rate", "warmup_steps", "weight_decay", "clip_norm")
             if getattr(self, name) < 0
         ]
+        if self.name not in ("muon", "adamw"):
+            faults.append(unknown("optimizer.name", self.name, ("muon", "adamw")))
         if self.learning_rate <= 0:
             faults.append(f"optimizer.learning_rate must be above 0, got {self.learning_rate}")
         if any(not 0 <= beta < 1 for beta in self.betas):
@@ -208,7 +203,7 @@ class TrainConfig:
         ConfigError: Listing every fault.
     """
 
-    steps: int = 4000
+    steps: int = 2000
     """Optimizer steps."""
     batch_size: int = 256
     """Segments per step, over all processes together."""
@@ -355,7 +350,9 @@ PRESETS: dict[str, TrainConfig] = {
         checkpoint_every=5000,
         log_every=100,
         model=ModelConfig(width=512, dropout=0.1, residual=False, spread=False),
-        optimizer=OptimizerConfig(learning_rate=1e-4, warmup_steps=40_000, weight_decay=0.01),
+        optimizer=OptimizerConfig(
+            name="adamw", learning_rate=1e-4, warmup_steps=40_000, weight_decay=0.01
+        ),
     ),
 }
 """`tiny`: seconds, for tests. `cpu`: minutes on two cores. `paper`: the paper's tables."""
@@ -370,94 +367,3 @@ def preset(name: str) -> TrainConfig:
     if name not in PRESETS:
         raise ConfigError(unknown("preset", name, PRESETS))
     return PRESETS[name]
-
-
-def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """What differs between two plain settings, a line each: `model.width: 128 -> 256`."""
-    found = []
-    for key in sorted(set(old) | set(new)):
-        before, after = old.get(key), new.get(key)
-        if isinstance(before, Mapping) and isinstance(after, Mapping):
-            found += differences(before, after, f"{prefix}{key}.")
-        elif _plain(before) != _plain(after):
-            found.append(f"{prefix}{key}: {before} -> {after}")
-    return found
-
-
-def from_plain(data: Mapping[str, Any], base: _Config) -> _Config:
-    """Settings of the kind of `base` from plain data; what is not mentioned comes from `base`.
-
-    Raises:
-        ConfigError: Listing every unknown key, value of a wrong type, and fault.
-    """
-    faults: list[str] = []
-    plain = _merge(asdict(base), data)  # type: ignore[call-overload]
-    config = _from_plain(type(base), plain, "", faults)
-    raise_if(faults)
-    return config
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in changes.items():
-        old = merged.get(key)
-        nested = isinstance(old, Mapping) and isinstance(value, Mapping) and key != "mask_weights"
-        merged[key] = _merge(old, value) if nested else value  # type: ignore[arg-type]
-    return merged
-
-
-def _from_plain(
-    cls: type[_Config], data: Mapping[str, Any], prefix: str, faults: list[str]
-) -> _Config:
-    """Build a dataclass from plain data, collecting unknown keys and wrong types."""
-    hints = get_type_hints(cls)
-    known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
-    values: dict[str, Any] = {}
-    for key, value in data.items():
-        if key not in known:
-            faults.append(unknown("setting", f"{prefix}{key}", (f"{prefix}{k}" for k in known)))
-        elif is_dataclass(hints[key]) and isinstance(hints[key], type):
-            if isinstance(value, Mapping):
-                values[key] = _from_plain(hints[key], value, f"{prefix}{key}.", faults)
-            else:
-                faults.append(f"{prefix}{key} must be a table of settings, got {value!r}")
-        else:
-            try:
-                values[key] = _convert(hints[key], value)
-            except (TypeError, ValueError):
-                wanted = str(hints[key]).removeprefix("<class '").removesuffix("'>")
-                faults.append(f"{prefix}{key} must be {wanted}, got {value!r}")
-    return cls(**values) if not faults else cls()
-
-
-def _convert(hint: Any, value: Any) -> Any:
-    """`value` as the type says, where JSON cannot tell (tuples, floats written as integers)."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return _check(value in arguments, value)
-    if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        return _convert(next(a for a in arguments if a is not type(None)), value)
-    if origin is tuple:
-        _check(isinstance(value, list | tuple), value)
-        if arguments[-1] is Ellipsis:
-            return tuple(_convert(arguments[0], v) for v in value)
-        return tuple(_convert(a, v) for a, v in zip(arguments, value, strict=True))
-    if origin is dict:
-        _check(isinstance(value, Mapping), value)
-        return {str(k): _convert(arguments[1], v) for k, v in value.items()}
-    if hint is float:
-        _check(isinstance(value, int | float) and not isinstance(value, bool), value)
-        return float(value)
-    return _check(isinstance(value, hint) and not (hint is int and isinstance(value, bool)), value)
-
-
-def _check(good: bool, value: Any) -> Any:
-    if not good:
-        raise TypeError
-    return value

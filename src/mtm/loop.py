@@ -25,12 +25,12 @@ from torch import Tensor, nn
 
 from mtm import checkpoint
 from mtm.checkpoint import State
-from mtm.config import OptimizerConfig
 from mtm.errors import RunError
 from mtm.losses import reconstruction_losses
 from mtm.masks import MaskFunction
 from mtm.modalities import BoolArray, Modality
 from mtm.network import make_network
+from mtm.optimization import learning_rate, make_optimizers, set_learning_rate
 from mtm.progress import TrainingProgress
 from mtm.randomness import Purpose, generator
 from mtm.run import Description
@@ -39,25 +39,6 @@ from mtm.trackers import MetricsFile, TensorBoard, Tracker, WeightsAndBiases
 from mtm.validation import Validator
 
 EXTRA_COLUMNS = ("gradient_norm", "learning_rate", "segments_per_second", "seconds")
-
-
-def learning_rate(step: int, steps: int, config: OptimizerConfig) -> float:
-    """The learning rate of a step (counted from 0): linear warm-up, then cosine decay."""
-    if step < config.warmup_steps:
-        return config.learning_rate * (step + 1) / config.warmup_steps
-    done = (step - config.warmup_steps) / max(steps - config.warmup_steps, 1)
-    low, high = config.final_learning_rate, config.learning_rate
-    return low + (high - low) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
-
-
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Decay on the matrices of linear layers only; not on biases, norms, encodings, mask tokens."""
-    decayed = {id(m.weight) for m in model.modules() if isinstance(m, nn.Linear)}
-    parameters = list(model.parameters())
-    return [
-        {"params": [p for p in parameters if id(p) in decayed], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if id(p) not in decayed], "weight_decay": 0.0},
-    ]
 
 
 @dataclass(frozen=True)
@@ -122,7 +103,7 @@ class BatchMaker:
 def train_step(
     fabric: Fabric,
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizers: Sequence[torch.optim.Optimizer],
     modalities: Sequence[Modality],
     inputs: StepInput,
     clip_norm: float,
@@ -143,11 +124,13 @@ def train_step(
         inputs.counts,
         partial(_total, fabric, inputs.processes),
     )
-    optimizer.zero_grad()
+    for optimizer in optimizers:
+        optimizer.zero_grad()
     # Each process holds its part of the sum, and DDP averages the gradients over processes.
     fabric.backward(losses.sum() * inputs.processes)
     norm = _clip(model, clip_norm)
-    optimizer.step()
+    for optimizer in optimizers:
+        optimizer.step()
     errors = errors * inputs.processes
     return torch.cat([errors.sum()[None], errors, norm[None]])
 
@@ -183,10 +166,9 @@ class Loop:
         self.is_first = fabric.is_global_zero
         torch.manual_seed(self.config.seed)
         self.network = make_network(self.modalities, self.config.model)
-        groups = parameter_groups(self.network, self.config.optimizer.weight_decay)
-        self.adam = torch.optim.AdamW(groups, lr=0.0, betas=self.config.optimizer.betas, fused=True)
-        self.state = restore(out, self.network, self.adam) if resume else State(0, 0.0, {})
-        self.model, self.optimizer = fabric.setup(self.network, self.adam)
+        self.optimizers = make_optimizers(self.network, self.config.optimizer)
+        self.state = restore(out, self.network, *self.optimizers) if resume else State(0, 0.0, {})
+        self.model, *self.wrapped = fabric.setup(self.network, *self.optimizers)
         self.make_batch = BatchMaker(fabric, description, segments, mask)
         self.losses = ["loss", *(f"loss/{m.name}" for m in self.modalities)]
         self.trackers = self._make_trackers(description) if self.is_first else []
@@ -228,15 +210,14 @@ class Loop:
 
     def _step(self, step: int) -> None:
         config = self.config
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(step - 1, config.steps, config.optimizer)
+        set_learning_rate(self.optimizers, learning_rate(step - 1, config.steps, config.optimizer))
         if config.model.dropout:
             rng = generator(config.seed, Purpose.DROPOUT, step * 2**20 + self.fabric.global_rank)
             torch.manual_seed(int(rng.integers(2**62)))
         self._totals += train_step(
             self.fabric,
             self.model,
-            self.optimizer,
+            self.wrapped,
             self.modalities,
             self.make_batch(step - 1),
             config.optimizer.clip_norm,
@@ -253,7 +234,7 @@ class Loop:
                 "train again with a lower optimizer.learning_rate, or --precision 32-true."
             )
         now = time.monotonic()
-        rate = self.optimizer.param_groups[0]["lr"]
+        rate = self.optimizers[0].param_groups[0]["lr"]
         speed = self._counted * self.config.batch_size / max(now - self._logged, 1e-9)
         metrics |= {"learning_rate": rate, "segments_per_second": speed}
         metrics["seconds"] = now - self._began
@@ -267,7 +248,10 @@ class Loop:
         self.state = State(step, time.monotonic() - self._began, validation)
         folder = self.out / "checkpoints"
         checkpoint.save(
-            folder, self.state, self.network.state_dict(), checkpoint.optimizer_tensors(self.adam)
+            folder,
+            self.state,
+            self.network.state_dict(),
+            checkpoint.optimizer_tensors(*self.optimizers),
         )
         checkpoint.prune(folder, self.config.keep_checkpoints)
 
@@ -307,14 +291,14 @@ def _clip(model: nn.Module, clip_norm: float) -> Tensor:
     return norm
 
 
-def restore(out: Path, network: nn.Module, adam: torch.optim.AdamW) -> State:
-    """Fill the network and the optimizer from the last sound checkpoint, if there is one."""
+def restore(out: Path, network: nn.Module, *optimizers: torch.optim.Optimizer) -> State:
+    """Fill the network and its optimizers from the last sound checkpoint, if there is one."""
     folder = out / "checkpoints"
     if not checkpoint.steps(folder):
         return State(0, 0.0, {})  # stopped before the first checkpoint: begin again
     saved = checkpoint.load(folder)
     network.load_state_dict(saved.model)
-    checkpoint.restore_optimizer(adam, saved.optimizer)
+    checkpoint.restore_optimizers(optimizers, saved.optimizer)
     return saved.state
 
 

@@ -50,6 +50,10 @@ class ModelPolicy(Policy, Protocol):
     actions: Modality
 
 
+FUTURE = 2
+"""States that two-stage acting predicts: a state further on tells more of the action than one."""
+
+
 @dataclass(frozen=True)
 class Way:
     """What one row shows the model.
@@ -98,19 +102,24 @@ def return_conditioned(
 
 
 def two_stage(
-    run: Run, target: TargetSpec = "auto", *, future: int = 1, history: int | None = None
+    run: Run,
+    target: TargetSpec = "auto",
+    *,
+    future: int | None = None,
+    history: int | None = None,
 ) -> MaskedPolicy:
     """First predict the states that go with a return, then the action that leads to them.
 
     Args:
         run: A trained run.
         target: As for `return_conditioned`.
-        future: How many states to predict.
+        future: How many states to predict; None: two, or one if the segment has no room for two.
         history: Past states to show; None: as many as fit.
     """
-    past = longest_history(run, future) if history is None else history
+    ahead = min(FUTURE, longest_history(run)) if future is None else future
+    past = longest_history(run, ahead) if history is None else history
     asked = resolve_target(run, target)
-    return MaskedPolicy(run, [Way(target=asked, future=future, history=past)])
+    return MaskedPolicy(run, [Way(target=asked, future=ahead, history=past)])
 
 
 def tracking(

@@ -32,7 +32,7 @@ from mtm.returns import horizon_of
 from mtm.trajectories import Metadata, TrajectoryDataset
 from mtm.versions import versions
 
-FORMAT = 2
+FORMAT = 3
 """Version of the directory's layout; raised when an old reader could not read a new run."""
 
 
@@ -150,6 +150,8 @@ def read_description(path: Path) -> Description:
             )
         if plain["format"] < 2:  # networks did not predict spreads yet
             plain["train"]["model"]["spread"] = False
+        if plain["format"] < 3:  # nor was there another optimizer
+            plain["train"]["optimizer"]["name"] = "adamw"
         return Description(
             TrainConfig.from_json(plain["train"]),
             tuple(Modality.from_json(m) for m in plain["modalities"]),

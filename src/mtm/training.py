@@ -13,13 +13,14 @@ from lightning_fabric import Fabric
 from mtm import datasets
 from mtm import run as runs
 from mtm.completeness import check_overlap
-from mtm.config import CUSTOM_MASK, DeviceConfig, TrainConfig, differences, shares_of
+from mtm.config import CUSTOM_MASK, DeviceConfig, TrainConfig, shares_of
 from mtm.errors import ConfigError, MTMError, unknown
 from mtm.loop import Loop
 from mtm.machine import available_cores, keep_freed_memory
 from mtm.masks import MaskFunction, make_mask
 from mtm.modalities import Modality
 from mtm.normalizer import Normalizer
+from mtm.plain_settings import differences
 from mtm.randomness import Purpose, generator
 from mtm.returns import RETURNS, add_returns
 from mtm.run import Description, Run

@@ -22,11 +22,12 @@ from mtm.baselines.learner import Learner, make_learner
 from mtm.baselines.settings import AgentConfig, check_agent
 from mtm.baselines.transitions import REWARDS, check_modalities
 from mtm.checkpoint import State
-from mtm.config import ReturnsConfig, differences
+from mtm.config import ReturnsConfig
 from mtm.errors import RunError
 from mtm.loop import restore
 from mtm.machine import available_cores, keep_freed_memory
 from mtm.normalizer import Normalizer
+from mtm.plain_settings import differences
 from mtm.progress import StepProgress
 from mtm.randomness import Purpose, generator
 from mtm.returns import add_returns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mtm.baselines.specialised import SEGMENT_LENGTHS, Capability, specialised_config
-from mtm.config import OptimizerConfig, TrainConfig
+from mtm.config import TrainConfig
 
 
 def mlp_config(capability: Capability, scale: str = "cpu") -> TrainConfig:
@@ -34,9 +34,13 @@ def mlp_config(capability: Capability, scale: str = "cpu") -> TrainConfig:
     )
     returns = ("returns",) if capability == "rcbc" else ()
     common = replace(
-        base, model=model, loss_on="hidden", modalities=("states", *returns, "actions")
+        base,
+        model=model,
+        loss_on="hidden",
+        modalities=("states", *returns, "actions"),
+        optimizer=replace(base.optimizer, name="adamw", learning_rate=2e-3, weight_decay=0.01),
     )
     if scale != "paper":
         return common
-    rates = OptimizerConfig(learning_rate=2e-4, weight_decay=0.005, warmup_steps=5000)
+    rates = replace(common.optimizer, learning_rate=2e-4, weight_decay=0.005, warmup_steps=5000)
     return replace(common, batch_size=4096, optimizer=rates)

@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from mtm.baselines.limits import not_above_zero, outside_unit, too_low
-from mtm.config import Reading, from_plain, raise_if
+from mtm.config import Reading
 from mtm.errors import ConfigError, unknown
+from mtm.plain_settings import from_plain, raise_if
 
 AGENTS: tuple[str, ...] = ("dt", "iql", "cql", "td3_bc")
 """Decision Transformer, implicit and conservative Q-learning, TD3 with behaviour cloning."""

@@ -31,12 +31,12 @@ from mtm.baselines.td3_config import TD3Config
 from mtm.baselines.td3_curve import COLUMNS, CURVE_FILE, Curve, read_curve
 from mtm.baselines.transitions import check_modalities
 from mtm.checkpoint import State
-from mtm.config import differences
 from mtm.environments import check_spaces, make
 from mtm.errors import ConfigError, DataError, RunError, require
 from mtm.loop import restore
 from mtm.machine import keep_freed_memory
 from mtm.modalities import Modality
+from mtm.plain_settings import differences
 from mtm.progress import StepProgress
 from mtm.rollout import rollout
 from mtm.run import Run, load_run

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from mtm.baselines.limits import not_above_zero, too_low
-from mtm.config import raise_if
 from mtm.errors import ConfigError, unknown
+from mtm.plain_settings import raise_if
 
 Variant: TypeAlias = Literal[
     "raw", "state-frozen", "state-finetuned", "state-action-frozen", "state-action-finetuned"

@@ -26,8 +26,8 @@ class Arguments:
     """How to act."""
     target: str = "auto"
     """auto, fraction:0.9, score:100, or a return such as 3000."""
-    future: int = 1
-    """two_stage: how many states to predict before acting."""
+    future: int | None = None
+    """two_stage: how many states to predict before acting; two if not given."""
     history: int | None = None
     """Past steps to show the model; as many as it can see if not given."""
     episodes: int = 10

@@ -25,23 +25,27 @@ SERIES = ("MLP", "MTM", "Heteromodal MTM")
 
 
 def runs(scale: Scale, data: Sequence[str], seeds: int) -> list[RunSpec]:
-    """Those of `heteromodal`, without its oracle."""
-    return at_shares(scale, data, seeds)
+    """Those of `heteromodal` at every share, without its oracle."""
+    return [run for d in data for run in at_shares(scale, d, seeds, scale.shares)]
 
 
 def draw(results: Sequence[Result], out: Path) -> Drawing:
     """A curve for every method."""
-    sets, shares = data_sets(results), labelled_shares(results)
+    sets = data_sets(results)
     rows = [
         [d.name, f"{share:.0%}", f"{share * d.steps:,.0f}"]
         + [text(score(results, d, name, share)) for name in SERIES]
         for d in sets
-        for share in shares
+        for share in labelled_shares(results, d)
     ]
     records = records_at_shares(results, SERIES)
     panels = {
         d.name: {
-            name: [(s, n) for s in shares if (n := score(results, d, name, s)) is not None]
+            name: [
+                (share, number)
+                for share in labelled_shares(results, d)
+                if (number := score(results, d, name, share)) is not None
+            ]
             for name in SERIES
         }
         for d in sets

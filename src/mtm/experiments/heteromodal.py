@@ -49,39 +49,42 @@ SERIES = {
 
 def runs(scale: Scale, data: Sequence[str], seeds: int) -> list[RunSpec]:
     """MLP and MTM on the labelled share, Heteromodal MTM on all, and the oracle: BC on all."""
-    listed = [recipes.mlp(scale, d, seed, "bc") for d in data for seed in range(seeds)]
-    return listed + at_shares(scale, data, seeds)
-
-
-def at_shares(scale: Scale, data: Sequence[str], seeds: int) -> list[RunSpec]:
-    """The runs for every labelled share."""
     listed = []
     for d in data:
-        for seed in range(seeds):
-            for share in scale.shares:
-                labelled, mixed = missing.labelled_only(share), missing.heteromodal(share)
-                what = f"{share:.0%} with actions"
-                listed += [
-                    recipes.mlp(scale, d, seed, "bc", changes=labelled, name=f"MLP, {what},"),
-                    recipes.masked(
-                        scale, d, seed, tasks=ACTING, changes=labelled, name=f"MTM, {what}"
-                    ),
-                    recipes.masked(
-                        scale, d, seed, tasks=ACTING, changes=mixed, name=f"Heteromodal, {what}"
-                    ),
-                ]
+        listed += [recipes.mlp(scale, d, seed, "bc") for seed in range(seeds)]
+        listed += at_shares(scale, d, seeds, [scale.labelled])
+    return listed
+
+
+def at_shares(scale: Scale, data: str, seeds: int, shares: Iterable[float]) -> list[RunSpec]:
+    """The runs on one data set, for every labelled share."""
+    listed = []
+    for seed in range(seeds):
+        for share in shares:
+            labelled, mixed = missing.labelled_only(share), missing.heteromodal(share)
+            what = f"{share:.0%} with actions"
+            listed += [
+                recipes.mlp(scale, data, seed, "bc", changes=labelled, name=f"MLP, {what},"),
+                recipes.masked(
+                    scale, data, seed, tasks=ACTING, changes=labelled, name=f"MTM, {what}"
+                ),
+                recipes.masked(
+                    scale, data, seed, tasks=ACTING, changes=mixed, name=f"Heteromodal, {what}"
+                ),
+            ]
     return listed
 
 
 def draw(results: Sequence[Result], out: Path) -> Drawing:
     """Bars for every share, and the oracle."""
-    sets, shares = data_sets(results), labelled_shares(results)
+    sets = data_sets(results)
     rows, records = [], records_at_shares(results, SERIES)
     for d in sets:
-        for share in shares:
+        for share in labelled_shares(results, d):
             numbers = {name: score(results, d, name, share) for name in SERIES}
             shown = [text(n) for n in numbers.values()]
-            rows.append([d.name, f"{share:.0%}", *shown, text(_oracle(results, d))])
+            labelled = f"{share:.0%}, about {share * d.steps:,.0f} steps"
+            rows.append([d.name, labelled, *shown, text(_oracle(results, d))])
         records.append(
             record(_oracle(results, d), data=d.name, share=1.0, method="oracle", checkpoint="last")
         )
@@ -90,7 +93,7 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
         d.name: {
             f"{share:.0%}": {n: score(results, d, n, share) for n in SERIES}
             | {"oracle": _oracle(results, d)}
-            for share in shares
+            for share in labelled_shares(results, d)
         }
         for d in sets
     }
@@ -121,7 +124,7 @@ def records_at_shares(results: Sequence[Result], series: Iterable[str]) -> list[
             checkpoint=which,
         )
         for d in data_sets(results)
-        for share in labelled_shares(results)
+        for share in labelled_shares(results, d)
         for name in series
         for which in CHECKPOINTS
     ]
@@ -134,7 +137,7 @@ def pairs(results: Sequence[Result], ours: str, other: str) -> list[Pair]:
             f"{d.name} {share:.0%}", score(results, d, ours, share), score(results, d, other, share)
         )
         for d in data_sets(results)
-        for share in labelled_shares(results)
+        for share in labelled_shares(results, d)
     ]
 
 
@@ -159,9 +162,9 @@ def score(
     return over_seeds(mine, measured(SERIES[name], which))
 
 
-def labelled_shares(results: Sequence[Result]) -> list[float]:
-    """The labelled shares of some results."""
-    found = {missing.share_of(r.spec.settings["train"]) for r in results}
+def labelled_shares(results: Sequence[Result], data: DataFacts) -> list[float]:
+    """The labelled shares of the results on a data set."""
+    found = {missing.share_of(r.spec.settings["train"]) for r in results if r.data == data}
     return sorted(share for share in found if share is not None)
 
 

@@ -16,13 +16,13 @@ from mtm.baselines.td3_curve import (
     first_to_reach,
     from_points,
 )
-from mtm.config import from_plain
 from mtm.experiments import pictures, recipes
 from mtm.experiments.drawing import Drawing, Pair, Table, claim, over_seeds, record
 from mtm.experiments.over_seeds import Number, text
 from mtm.experiments.runner import Result
 from mtm.experiments.scales import Scale
 from mtm.experiments.spec import RunSpec
+from mtm.plain_settings import from_plain
 
 TITLE = "Representations that speed up TD3"
 

@@ -6,10 +6,6 @@ from dataclasses import dataclass, replace
 
 from mtm.config import TrainConfig, preset
 
-CPU_STEPS = 2000
-"""Half of the preset's, for `table1` and `capabilities` on three data sets each to fit into three
-hours on two cores; docs/reproducing.md has the sum."""
-
 
 @dataclass(frozen=True)
 class Scale:
@@ -21,7 +17,9 @@ class Scale:
         train: Settings of MTM.
         seeds: How many, if not said otherwise.
         episodes: Of every policy and target.
-        shares: Labelled shares of `heteromodal` and `data-efficiency`.
+        labelled: Share of episodes with actions in `heteromodal`: some 10,000 steps, as in the
+            paper, of a data set of the size that the scale is meant for.
+        shares: The same in `data-efficiency`.
         lengths: Segment lengths of `length`.
         threads: CPU threads of every run.
     """
@@ -31,6 +29,7 @@ class Scale:
     train: TrainConfig
     seeds: int
     episodes: int
+    labelled: float
     shares: tuple[float, ...]
     lengths: tuple[int, ...]
     threads: int
@@ -47,6 +46,7 @@ SCALES = {
         train=_smoke(),
         seeds=1,
         episodes=1,
+        labelled=0.1,
         shares=(0.1,),
         lengths=(2, 4),
         threads=1,
@@ -54,9 +54,10 @@ SCALES = {
     "cpu": Scale(
         name="cpu",
         preset="cpu",
-        train=replace(preset("cpu"), steps=CPU_STEPS),
+        train=preset("cpu"),
         seeds=2,
         episodes=20,
+        labelled=0.1,
         shares=(0.01, 0.03, 0.1),
         lengths=(2, 4, 8, 16),
         threads=1,
@@ -67,6 +68,7 @@ SCALES = {
         train=preset("paper"),
         seeds=4,
         episodes=20,
+        labelled=0.01,
         shares=(0.01, 0.03, 0.1, 0.3, 0.95),
         lengths=(2, 4, 8, 16, 32),
         threads=4,

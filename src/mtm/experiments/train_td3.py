@@ -9,9 +9,9 @@ from typing import Any
 
 from mtm.baselines.td3 import train_td3
 from mtm.baselines.td3_config import TD3Config
-from mtm.config import from_plain
 from mtm.experiments.methods import remove_unfinished
 from mtm.experiments.spec import RunSpec
+from mtm.plain_settings import from_plain
 
 
 def run(spec: RunSpec, folder: Path, needs: Sequence[Path]) -> dict[str, Any]:
