@@ -44,7 +44,7 @@ def test_ranges_hold_exactly_what_was_chosen() -> None:
     assert len(Ranges.of(np.zeros(3, bool))) == 0
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.51, 1.0])
+@pytest.mark.parametrize("share", [0.35, 0.51, 1.0])
 def test_the_share_of_a_batch_is_met(mixed, share: float) -> None:
     segments = Segments(mixed, 4, share)
     complete = segments.complete()
@@ -75,6 +75,17 @@ def test_without_two_groups_the_share_changes_nothing(dataset) -> None:
         assert (Segments(data, 4, 0.5).draw(32, seed=5, step=7) == plain).all()
 
 
+def test_a_share_that_is_met_anyway_changes_nothing(dataset) -> None:
+    known = np.ones(40, bool)
+    known[:4] = False
+    mostly = dataset.with_present({"actions": known})
+    share = Segments(mostly, 4).complete().mean()
+    assert 0.5 < share < 0.95
+    plain = Segments(mostly, 4).draw(32, seed=5, step=7)
+    assert (Segments(mostly, 4, 0.5).draw(32, seed=5, step=7) == plain).all()
+    assert (Segments(mostly, 4, 0.95).draw(32, seed=5, step=7) != plain).any()
+
+
 def test_memory_grows_with_the_gaps_not_with_the_steps() -> None:
     known = np.ones(200_000, bool)
     known[60_000:150_000] = False
@@ -83,7 +94,7 @@ def test_memory_grows_with_the_gaps_not_with_the_steps() -> None:
         [0, 50_000, 200_000],
         present={"actions": known},
     )
-    segments = Segments(data, 4, 0.5)
+    segments = Segments(data, 4, 0.9)
     for ranges in (segments._complete, segments._others):
         assert ranges is not None
         assert len(ranges.starts) <= 2
@@ -94,7 +105,7 @@ def test_training_resumes_to_the_bit_with_a_share(point_mass, tiny, tmp_path) ->
     train(point_mass, config, tmp_path / "whole", silent=True)
     train(point_mass, config, tmp_path / "parts", stop_at=10, silent=True)
     train(point_mass, config, tmp_path / "parts", resume=True, silent=True)
-    train(point_mass, replace(config, complete_share=None), tmp_path / "plain", silent=True)
+    train(point_mass, replace(config, complete_share=0.0), tmp_path / "plain", silent=True)
     whole, parts, plain = (
         checkpoint.load(tmp_path / name / "checkpoints").model
         for name in ("whole", "parts", "plain")

@@ -90,7 +90,7 @@ def test_shares_and_names_are_checked(hundred) -> None:
     assert "'actions=2' is not of the form NAME=SHARE" in str(error.value)
     assert "'states' is not of the form" in str(error.value)
     assert "gaps names a modality twice: a=0.1 a=0.2" in str(error.value)
-    assert "complete_share must be in [0, 1] or None, got -1" in str(error.value)
+    assert "complete_share must be in [0, 1], got -1" in str(error.value)
 
 
 def test_the_paper_s_setting(hundred, tiny) -> None:

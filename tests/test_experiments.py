@@ -342,7 +342,7 @@ def test_heteromodal_and_data_efficiency_are_drawn(tmp_path: Path) -> None:
     made = made_up(specs, lambda spec, task: scores[task])
     drawn = heteromodal.draw(made, tmp_path)
     assert drawn.tables[0].rows == [
-        [HOPPER.name, "10%, about 100,000 steps", "10.0", "20.0", "30.0", "20.0", "10.0"]
+        [HOPPER.name, "10%, about 100,000 steps", "10.0", "20.0", "30.0", "20.0", "30.0", "10.0"]
     ]
     assert [c.verdict for c in drawn.claims] == ["holds", "holds"]
     shared = data_efficiency.runs(SMOKE, [HOPPER.spec], 1)

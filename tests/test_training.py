@@ -282,11 +282,13 @@ def test_runs_of_older_formats_are_read_and_resumed(point_mass, tiny, out) -> No
         tiny,
         model=replace(tiny.model, spread=False),
         optimizer=replace(tiny.optimizer, name="adamw"),
+        complete_share=0.0,
     )
     train(point_mass, old, out, stop_at=5, silent=True)
     file = out / "config.json"
     plain = json.loads(file.read_text())
     del plain["train"]["model"]["spread"], plain["train"]["optimizer"]["name"]
+    plain["train"]["complete_share"] = None
     file.write_text(json.dumps(plain | {"format": 1}))
     assert mtm.load_run(out).description.train == old
     assert train(point_mass, old, out, resume=True, silent=True).step == old.steps

@@ -223,8 +223,8 @@ class TrainConfig:
     """NAME=SHARE: take a modality away from that share of the training episodes."""
     gaps: tuple[str, ...] = ()
     """NAME=CHANCE: take a modality away from single training steps, each with that chance."""
-    complete_share: float | None = None
-    """Share of each batch that lacks no modality; None: all segments are equally likely."""
+    complete_share: float = 0.5
+    """Least share of each batch that lacks no modality, where segments differ in that."""
     validation_fraction: float = 0.05
     """Share of the episodes that is held out; 0 for none."""
     validation_segments: int = 4096
@@ -268,8 +268,8 @@ class TrainConfig:
             faults.append(f"visible_fraction must be a range within [0, 1], got ({low}, {high})")
         if not 0 <= self.validation_fraction < 1:
             faults.append(f"validation_fraction must be in [0, 1), got {self.validation_fraction}")
-        if self.complete_share is not None and not 0 <= self.complete_share <= 1:
-            faults.append(f"complete_share must be in [0, 1] or None, got {self.complete_share}")
+        if not 0 <= self.complete_share <= 1:
+            faults.append(f"complete_share must be in [0, 1], got {self.complete_share}")
         faults += _share_faults("drop", self.drop) + _share_faults("gaps", self.gaps)
         if self.loss_on not in ("all", "hidden"):
             faults.append(unknown("loss_on", self.loss_on, ("all", "hidden")))

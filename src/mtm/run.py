@@ -150,8 +150,9 @@ def read_description(path: Path) -> Description:
             )
         if plain["format"] < 2:  # networks did not predict spreads yet
             plain["train"]["model"]["spread"] = False
-        if plain["format"] < 3:  # nor was there another optimizer
+        if plain["format"] < 3:  # nor was there another optimizer, or a share by default
             plain["train"]["optimizer"]["name"] = "adamw"
+            plain["train"]["complete_share"] = plain["train"].get("complete_share") or 0.0
         return Description(
             TrainConfig.from_json(plain["train"]),
             tuple(Modality.from_json(m) for m in plain["modalities"]),

@@ -72,15 +72,15 @@ class Segments:
     Args:
         dataset: The episodes.
         segment_length: T.
-        complete_share: Share of a drawn batch that comes from segments without gaps, the rest from
-            those with some; has no effect where all, or none, have gaps.
+        complete_share: Least share of a drawn batch that comes from segments without gaps, if
+            there are any; where more of all segments are complete, all are equally likely.
     """
 
     def __init__(
         self,
         dataset: TrajectoryDataset,
         segment_length: int,
-        complete_share: float | None = None,
+        complete_share: float = 0.0,
     ) -> None:
         self.dataset = dataset
         self.segment_length = segment_length
@@ -90,9 +90,10 @@ class Segments:
         self._marks = {name: _Column.of(marks) for name, marks in dataset.present.items()}
         self._share = complete_share
         self._complete = self._others = None
-        if complete_share is not None and dataset.present:
+        if complete_share > 0 and dataset.present:
             complete = self.complete()
-            self._complete, self._others = Ranges.of(complete), Ranges.of(~complete)
+            if 0 < complete.mean() < complete_share:
+                self._complete, self._others = Ranges.of(complete), Ranges.of(~complete)
 
     def __len__(self) -> int:
         return int(self._counts_until[-1])
@@ -100,11 +101,11 @@ class Segments:
     def draw(self, batch_size: int, seed: int, step: int) -> IntArray:
         """The segment numbers of one training step, a pure function of (seed, step).
 
-        Uniform; with a share, uniform among the complete segments and among the others. A count
-        that is not whole is rounded up or down by chance, so that the share is met on average.
+        Uniform; where too few segments are complete, uniform among these and among the others. A
+        count that is not whole is rounded up or down by chance: the share is met on average.
         """
         rng = generator(seed, Purpose.SEGMENTS, step)
-        if not self._complete or not self._others or self._share is None:
+        if not self._complete or not self._others:
             return rng.integers(len(self), size=batch_size)
         count = int(self._share * batch_size + rng.random())
         return np.concatenate(

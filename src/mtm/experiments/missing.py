@@ -8,9 +8,6 @@ from typing import Any
 STATE_ONLY_MASK = "random-autoregressive+id"
 """The masks of Heteromodal MTM: two-stage acting asks for inverse dynamics too."""
 
-LABELLED_PART = 0.5
-"""Of every batch of Heteromodal MTM, the share that is drawn from episodes with actions."""
-
 
 def labelled_only(share: float) -> dict[str, Any]:
     """Train on a share of the episodes, those with actions, and on nothing else."""
@@ -19,7 +16,7 @@ def labelled_only(share: float) -> dict[str, Any]:
 
 def heteromodal(share: float) -> dict[str, Any]:
     """Train on a share of the episodes with actions and on all others without."""
-    return {**_drop(share), "complete_share": LABELLED_PART, "mask": STATE_ONLY_MASK}
+    return {**_drop(share), "mask": STATE_ONLY_MASK}
 
 
 def share_of(train: Mapping[str, Any]) -> float | None:
@@ -33,7 +30,7 @@ def share_of(train: Mapping[str, Any]) -> float | None:
 
 def is_heteromodal(train: Mapping[str, Any]) -> bool:
     """Whether some settings also train on the episodes without actions."""
-    return bool(train.get("complete_share") not in (None, 1.0))
+    return share_of(train) is not None and train["complete_share"] < 1
 
 
 def _drop(share: float) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def lines(
 
 def _figure(panels: int) -> tuple[Any, list[Any]]:
     figure_class = require("matplotlib.figure", extra="report").Figure
-    figure = figure_class(figsize=(max(5.0 * panels, 5.0), 3.4), layout="constrained")
+    figure = figure_class(figsize=(max(4.2 * panels, 4.2) + 1.6, 3.4), layout="constrained")
     return figure, list(figure.subplots(1, max(panels, 1), squeeze=False)[0][:panels])
 
 
@@ -93,10 +93,16 @@ def _finish(ax: Any, title: str, ylabel: str) -> None:
     ax.set_ylabel(ylabel, fontsize=8)
     ax.tick_params(labelsize=8)
     ax.spines[["top", "right"]].set_visible(False)
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(fontsize=7, frameon=False)
 
 
 def _save(figure: Any, file: Path) -> str:
+    """One legend for all panels, beside them, so that it hides nothing."""
+    named: dict[str, Any] = {}
+    for ax in figure.axes:
+        handles, labels = ax.get_legend_handles_labels()
+        named |= dict(zip(labels, handles, strict=True))
+    if named:
+        where = "outside right upper"
+        figure.legend(list(named.values()), list(named), loc=where, fontsize=7, frameon=False)
     figure.savefig(file, dpi=120)
     return file.name
