@@ -156,7 +156,7 @@ def data_notes(data: Iterable[DataFacts]) -> list[str]:
         else:
             kind = " ".join(d.row)
             notes.append(
-                f"{d.name} ({size}): **not the paper's data**; beside it stand the paper's "
-                f"figures for {kind}."
+                f"{d.name} ({size}): **not the paper's data**; of these, {kind} comes nearest, and "
+                "figures of the paper are those for it."
             )
     return notes
