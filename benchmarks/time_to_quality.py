@@ -99,7 +99,7 @@ def _recipes(steps: int, seed: int) -> dict[str, tuple[TrainConfig, MaskFunction
     )
     theirs = replace(
         ours,
-        model=replace(ours.model, dropout=0.1, residual=False),
+        model=replace(ours.model, dropout=0.1, residual=False, spread=False),
         optimizer=OptimizerConfig(
             name="adamw",
             learning_rate=1e-4,

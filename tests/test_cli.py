@@ -126,7 +126,8 @@ def test_help_and_settings_do_not_load_torch() -> None:
         "import sys, mtm, mtm.config, mtm.cli; mtm.cli.main(['--help']); "
         "assert 'torch' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_modules_can_be_imported_alone() -> None:
@@ -141,4 +142,6 @@ def test_modules_can_be_imported_alone() -> None:
     program = "import importlib, sys\n" + "".join(
         f"importlib.import_module({name!r})\n{forget}" for name in names
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

@@ -224,7 +224,9 @@ def test_unknown_ids_are_refused_with_near_ones(env_id: str, message: str) -> No
 
 def test_known_ids_are_known(adroit: None, suite: Any) -> None:
     for env_id in environments.KNOWN_IDS:
-        make(env_id).close()
+        environment = make(env_id)
+        assert environment.action_space.shape, env_id
+        environment.close()
 
 
 def test_a_missing_simulator_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mtm.config import OptimizerConfig
+from mtm.network import Network
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of Jordan et al. (2024): singular values end between about 0.7 and 1.2."""
@@ -43,7 +44,7 @@ def set_learning_rate(optimizers: Iterable[torch.optim.Optimizer], rate: float) 
             group["lr"] = rate
 
 
-def make_optimizers(network: nn.Module, config: OptimizerConfig) -> list[torch.optim.Optimizer]:
+def make_optimizers(network: Network, config: OptimizerConfig) -> list[torch.optim.Optimizer]:
     """The optimizers of a network; their learning rate is 0 until a step sets it."""
     rest = list(network.parameters())
     optimizers: list[torch.optim.Optimizer] = []
@@ -61,13 +62,13 @@ def make_optimizers(network: nn.Module, config: OptimizerConfig) -> list[torch.o
     return [adam, *optimizers]
 
 
-def hidden_matrices(network: nn.Module) -> list[Tensor]:
+def hidden_matrices(network: Network) -> list[Tensor]:
     """The weights of linear layers from features to features, not those that touch the data."""
-    width = network.config.width  # type: ignore[union-attr]
+    width = network.config.width
     return [
         m.weight
         for m in network.modules()
-        if isinstance(m, nn.Linear) and min(m.weight.shape) >= width  # type: ignore[operator]
+        if isinstance(m, nn.Linear) and min(m.weight.shape) >= width
     ]
 
 
@@ -89,7 +90,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(matrices, {"lr": 0.0, "weight_decay": weight_decay, "momentum": momentum})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def step(self) -> None:  # type: ignore[override]
         """Move every matrix that has a gradient."""
         for group in self.param_groups:
             alike: dict[torch.Size, list[Tensor]] = defaultdict(list)

@@ -51,7 +51,7 @@ class ModelPolicy(Policy, Protocol):
 
 
 FUTURE = 2
-"""States that two-stage acting predicts: a state further on tells more of the action than one."""
+"""States that two-stage acting predicts; docs/implementation-details.md compares one to three."""
 
 
 @dataclass(frozen=True)
