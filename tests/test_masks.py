@@ -68,6 +68,19 @@ def test_random_shows_the_same_count_of_each_modality(modalities) -> None:
     assert abs(visible.mean(axis=(0, 2)) - visible.mean()).max() < 0.03  # any time alike
 
 
+def test_a_share_of_random_masks_shows_or_hides_whole_modalities(modalities) -> None:
+    whole = RandomMask(whole_modalities=1.0)(modalities, 4, 4000, np.random.default_rng(0))
+    assert (whole == whole[:, :1]).all()
+    combinations, counts = np.unique(whole[:, 0], axis=0, return_counts=True)
+    assert len(combinations) == 7  # all but none of three
+    assert counts.min() > 400
+    some = RandomMask((0.5, 0.5), whole_modalities=0.2)(
+        modalities, 4, 5000, np.random.default_rng(0)
+    )
+    usual = (some.sum(axis=1) == 2).all(axis=1)
+    assert abs(usual.mean() - 0.8) < 0.02
+
+
 def test_random_autoregressive_hides_everything_after_one_token(modalities) -> None:
     visible = RandomAutoregressiveMask()(modalities, 4, 5000, np.random.default_rng(0))
     tokens = visible.reshape(5000, 12)
@@ -76,7 +89,7 @@ def test_random_autoregressive_hides_everything_after_one_token(modalities) -> N
 
 
 def test_random_autoregressive_respects_its_weights(modalities) -> None:
-    mask = RandomAutoregressiveMask((1.0, 1.0), {"returns": 1.0})
+    mask = RandomAutoregressiveMask(RandomMask((1.0, 1.0)), {"returns": 1.0})
     tokens = mask(modalities, 4, 2000, np.random.default_rng(0)).reshape(2000, 12)
     first_hidden = tokens.argmin(axis=1)
     assert set(first_hidden) == {1, 4, 7, 10}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -66,6 +68,14 @@ def test_return_conditioning_shows_the_target(run) -> None:
     np.testing.assert_allclose(actions[5, 0], expected, rtol=1e-4, atol=1e-5)
 
 
+def test_past_states_are_shown_only_as_training_showed_them(run) -> None:
+    assert policies.return_conditioned(run).ways[0].history == 1
+    train = replace(run.description.train, mask="rcbc")  # past states beside past actions, always
+    special = replace(run, description=replace(run.description, train=train))
+    assert policies.return_conditioned(special).ways[0].history == 0
+    assert policies.return_conditioned(special, history=2).ways[0].history == 2
+
+
 def test_a_joined_policy_acts_as_its_parts(run) -> None:
     parts = [
         policies.behavior_cloning(run),
@@ -121,6 +131,7 @@ def test_two_stage_is_imagining_then_inverse_dynamics(run) -> None:
     window["states"][0, 1:3] = imagined[0, 1:3]
     visible[:] = False
     visible[:, :3, 0] = True
+    visible[:, 0, 1] = True
     expected = ask(run, window, visible, ["actions"])["actions"][0, 0]
     np.testing.assert_allclose(action, expected, rtol=1e-4, atol=1e-5)
 

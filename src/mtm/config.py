@@ -215,6 +215,8 @@ class TrainConfig:
     """Tokens that the loss counts: all that are present, or only those that the mask hides."""
     visible_fraction: tuple[float, float] = (0.4, 1.0)
     """Range of the share that random masks leave visible."""
+    whole_modalities: float = 0.5
+    """Share of the samples in which random masks show or hide each modality as a whole instead."""
     mask_weights: dict[str, float] = field(default_factory=dict)
     """random-autoregressive: how often each modality is the first hidden one; empty: by role."""
     modalities: tuple[str, ...] = ()
@@ -268,8 +270,9 @@ class TrainConfig:
             faults.append(f"visible_fraction must be a range within [0, 1], got ({low}, {high})")
         if not 0 <= self.validation_fraction < 1:
             faults.append(f"validation_fraction must be in [0, 1), got {self.validation_fraction}")
-        if not 0 <= self.complete_share <= 1:
-            faults.append(f"complete_share must be in [0, 1], got {self.complete_share}")
+        for name in ("complete_share", "whole_modalities"):
+            if not 0 <= getattr(self, name) <= 1:
+                faults.append(f"{name} must be in [0, 1], got {getattr(self, name)}")
         faults += _share_faults("drop", self.drop) + _share_faults("gaps", self.gaps)
         if self.loss_on not in ("all", "hidden"):
             faults.append(unknown("loss_on", self.loss_on, ("all", "hidden")))
@@ -346,6 +349,7 @@ PRESETS: dict[str, TrainConfig] = {
     "paper": TrainConfig(
         steps=140_000,
         batch_size=1024,
+        whole_modalities=0.0,
         validate_every=5000,
         checkpoint_every=5000,
         log_every=100,

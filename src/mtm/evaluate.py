@@ -9,7 +9,7 @@ sweep) is kept apart from what was not (`auto`, `fixed`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from mtm import policies as acting
 from mtm.asking import ask
 from mtm.errors import ConfigError, DataError, MissingExtraError, unknown
 from mtm.modalities import Modality
-from mtm.policies import MaskedPolicy, Policy, Way
+from mtm.policies import MaskedPolicy, Policy
 from mtm.rollout import Episodes, Progress, rollout
 from mtm.run import Run
 from mtm.scores import check_environment, matching_environment, score
@@ -305,12 +305,10 @@ def _policies(run: Run, task: str) -> dict[str, MaskedPolicy]:
             "two_stage/auto": acting.two_stage(run),
             "two_stage/fixed": acting.two_stage(run, FIXED),
         }
-    past = acting.longest_history(run)
-    sweep = {f"rcbc/{f}": Way(target=fraction_of_range(run, f), history=past) for f in SWEEP}
-    return {
-        "rcbc/auto": acting.return_conditioned(run),
-        **{name: MaskedPolicy(run, [way]) for name, way in sweep.items()},
-    }
+    auto = acting.return_conditioned(run)
+    (way,) = auto.ways
+    sweep = {f"rcbc/{f}": replace(way, target=fraction_of_range(run, f)) for f in SWEEP}
+    return {"rcbc/auto": auto} | {n: MaskedPolicy(run, [way]) for n, way in sweep.items()}
 
 
 def _roll(env_id: str, target: float | None, episodes: Episodes) -> dict[str, Any]:

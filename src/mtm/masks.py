@@ -134,9 +134,12 @@ class RandomMask:
 
     Attributes:
         visible_fraction: Range of the visible fraction, drawn uniformly.
+        whole_modalities: Share of the samples that show or hide each modality as a whole instead,
+            with equal chances. That is what capabilities do, and it hardly ever comes by itself.
     """
 
     visible_fraction: tuple[float, float] = VISIBLE_FRACTION
+    whole_modalities: float = 0.0
 
     def __call__(
         self,
@@ -154,6 +157,9 @@ class RandomMask:
         count = np.floor(segment_length * fraction + rng.random((batch_size, 1, 1)))
         order = rng.random((batch_size, segment_length, len(modalities)))
         visible: BoolArray = order.argsort(axis=1).argsort(axis=1) < count
+        if self.whole_modalities:
+            whole = rng.random((batch_size, 1, 1)) < self.whole_modalities
+            visible = np.where(whole, _some_modalities(batch_size, len(modalities), rng), visible)
         return visible
 
 
@@ -165,11 +171,11 @@ class RandomAutoregressiveMask:
     within a step, are hidden.
 
     Attributes:
-        visible_fraction: Range of the visible fraction before the autoregressive part.
+        random: What is visible before the autoregressive part.
         weights: How often each modality is the first hidden one, by name; by role if empty.
     """
 
-    visible_fraction: tuple[float, float] = VISIBLE_FRACTION
+    random: RandomMask = RandomMask()
     weights: Mapping[str, float] | None = None
 
     def __call__(
@@ -180,7 +186,7 @@ class RandomAutoregressiveMask:
         rng: np.random.Generator,
     ) -> BoolArray:
         """A random mask with everything from one token on hidden."""
-        visible = RandomMask(self.visible_fraction)(modalities, segment_length, batch_size, rng)
+        visible = self.random(modalities, segment_length, batch_size, rng)
         chance = _chances(modalities, self.weights)
         m = rng.choice(len(modalities), p=chance, size=batch_size)
         t = rng.integers(segment_length, size=batch_size)
@@ -206,6 +212,13 @@ class MixedMask:
         drawn = np.stack([m(modalities, segment_length, batch_size, rng) for m in self.parts])
         visible: BoolArray = drawn[rng.integers(len(drawn), size=batch_size), np.arange(batch_size)]
         return visible
+
+
+def _some_modalities(batch_size: int, count: int, rng: np.random.Generator) -> BoolArray:
+    """Each modality or not, with equal chances, but one at least: (batch_size, 1, count)."""
+    shown = rng.random((batch_size, count)) < 0.5
+    shown[np.arange(batch_size), rng.integers(count, size=batch_size)] |= ~shown.any(axis=1)
+    return shown[:, None, :]
 
 
 def _chances(
@@ -337,24 +350,26 @@ def summary(name: str) -> str:
 def make_mask(
     name: str,
     *,
-    visible_fraction: tuple[float, float] = VISIBLE_FRACTION,
+    random: RandomMask | None = None,
     weights: Mapping[str, float] | None = None,
 ) -> MaskFunction:
     """The mask function of a name, or of several joined by `+`: each sample draws one of them.
+
+    Args:
+        name: Of a pattern, or several.
+        random: How the random patterns draw; None: as in the paper.
+        weights: How often each modality is the first that `random-autoregressive` hides.
 
     Raises:
         ConfigError: The name is not known; the message lists the near ones.
     """
     if "+" in name:
-        parts = [
-            make_mask(part, visible_fraction=visible_fraction, weights=weights)
-            for part in name.split("+")
-        ]
+        parts = [make_mask(part, random=random, weights=weights) for part in name.split("+")]
         return MixedMask(tuple(parts))
     if name == "random":
-        return RandomMask(visible_fraction)
+        return random or RandomMask()
     if name == "random-autoregressive":
-        return RandomAutoregressiveMask(visible_fraction, weights)
+        return RandomAutoregressiveMask(random or RandomMask(), weights)
     if name in NAMED:
         return NAMED[name]
     raise ConfigError(unknown("mask", name, NAMES))

@@ -50,8 +50,12 @@ class ModelPolicy(Policy, Protocol):
     actions: Modality
 
 
+PAST = 1
+"""States before the current one that return-conditioned acting shows; others are compared in
+docs/implementation-details.md."""
+
 FUTURE = 2
-"""States that two-stage acting predicts; docs/implementation-details.md compares one to three."""
+"""States that two-stage acting predicts; others are compared there too."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +99,9 @@ def return_conditioned(
     Args:
         run: A trained run.
         target: `auto`, or see `mtm.targets.resolve_target`.
-        history: Past states to show; None: as many as fit.
+        history: Past states to show; None: one, or none if the model never saw them so.
     """
-    past = longest_history(run) if history is None else history
+    past = _usual_past(run) if history is None else history
     return MaskedPolicy(run, [Way(target=resolve_target(run, target), history=past)])
 
 
@@ -292,7 +296,11 @@ class MaskedPolicy:
     def _act_by_inverse_dynamics(
         self, plans: BoolArray, imagined: NDArray[Any] | None
     ) -> NDArray[Any]:
-        """Show states until now and after it, ask for the action between."""
+        """Show states until now and after it, and what is asked for; ask for the action between.
+
+        Imagined states are never quite right, and inverse dynamics alone would take every small
+        flaw in them for the effect of an action. The return keeps it to what the data do.
+        """
         rows = np.flatnonzero(plans)
         states = self._past_states[rows].copy()
         now = self._filled[rows]
@@ -311,6 +319,11 @@ class MaskedPolicy:
         wanted = np.zeros_like(visible)
         wanted[np.arange(len(rows)), now, self.index[self.actions.name]] = True
         given = {self.states.name: states}
+        if self.returns is not None:
+            given[self.returns.name] = self._asked_returns()[rows]
+            asked = ~np.isnan(self._targets[rows])
+            is_now = np.arange(self.length)[None, :] == now[:, None]
+            visible[:, :, self.index[self.returns.name]] = is_now & asked[:, None]
         answer = ask(self.run, given, visible, [self.actions.name], wanted)
         return answer[self.actions.name][np.arange(len(rows)), now]
 
@@ -324,6 +337,11 @@ def join(policies: Sequence[MaskedPolicy]) -> MaskedPolicy:
     if any(p.run is not policies[0].run for p in policies):
         raise ConfigError("only policies of the same run can share a forward pass.")
     return MaskedPolicy(policies[0].run, [way for p in policies for way in p.ways])
+
+
+def _usual_past(run: Run) -> int:
+    """`PAST`, if the segment has room and training ever showed past states without past actions."""
+    return 0 if run.description.train.mask == "rcbc" else min(PAST, longest_history(run))
 
 
 def _one(run: Run, role: Role) -> Modality:

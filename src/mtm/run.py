@@ -32,7 +32,7 @@ from mtm.returns import horizon_of
 from mtm.trajectories import Metadata, TrajectoryDataset
 from mtm.versions import versions
 
-FORMAT = 3
+FORMAT = 4
 """Version of the directory's layout; raised when an old reader could not read a new run."""
 
 
@@ -153,6 +153,8 @@ def read_description(path: Path) -> Description:
         if plain["format"] < 3:  # nor was there another optimizer, or a share by default
             plain["train"]["optimizer"]["name"] = "adamw"
             plain["train"]["complete_share"] = plain["train"].get("complete_share") or 0.0
+        if plain["format"] < 4:  # random masks hid a share of each modality, never all of it
+            plain["train"]["whole_modalities"] = 0.0
         return Description(
             TrainConfig.from_json(plain["train"]),
             tuple(Modality.from_json(m) for m in plain["modalities"]),

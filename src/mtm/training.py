@@ -17,7 +17,7 @@ from mtm.config import CUSTOM_MASK, DeviceConfig, TrainConfig, shares_of
 from mtm.errors import ConfigError, MTMError, unknown
 from mtm.loop import Loop
 from mtm.machine import available_cores, keep_freed_memory
-from mtm.masks import MaskFunction, make_mask
+from mtm.masks import MaskFunction, RandomMask, make_mask
 from mtm.modalities import Modality
 from mtm.normalizer import Normalizer
 from mtm.plain_settings import differences
@@ -85,9 +85,8 @@ def train(
     description = Description(config, prepared.modalities, Normalizer.fit(training), summary)
     segments = Segments(training, config.model.segment_length, config.complete_share)
     check_overlap(segments)
-    mask = mask or make_mask(
-        config.mask, visible_fraction=config.visible_fraction, weights=config.mask_weights
-    )
+    random = RandomMask(config.visible_fraction, config.whole_modalities)
+    mask = mask or make_mask(config.mask, random=random, weights=config.mask_weights)
     _check_mask(mask, prepared.modalities, config.model.segment_length)
     resuming = _on_first_process(fabric, lambda: _open(out, description, resume, overwrite))
     validator = None

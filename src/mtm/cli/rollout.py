@@ -29,7 +29,7 @@ class Arguments:
     future: int | None = None
     """two_stage: how many states to predict before acting; two if not given."""
     history: int | None = None
-    """Past steps to show the model; as many as it can see if not given."""
+    """Past steps to show the model; if not given, one for rcbc, else all that it can see."""
     episodes: int = 10
     """How many."""
     seed: int = 0
