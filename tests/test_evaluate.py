@@ -98,6 +98,8 @@ def test_evaluation_without_the_data(tmp_path: Path, capsys, point_mass) -> None
     assert main(["eval", out]) == 0
     assert "no prediction errors" in capsys.readouterr().out
     assert main(["eval", out, "--data", "builtin:point-mass", "--tasks", "fd"]) == 0
+    kept = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert (kept["data"], list(kept["tasks"])) == ("builtin:point-mass", ["fd"])  # nothing mixed in
     np.savez(
         file, **{k: v + 1 for k, v in point_mass.arrays.items()}, offsets=[0, *point_mass.ends]
     )

@@ -92,7 +92,7 @@ def evaluate(
     return {
         "run": str(run.path),
         "step": run.step,
-        "data": run.description.data["spec"],
+        "data": request.data or run.description.data["spec"],
         "seed": request.seed,
         "tasks": tasks,
     }

@@ -61,7 +61,7 @@ def print_evaluation(result: Mapping[str, Any], console: Console | None = None) 
     """Print what `mtm.evaluate.evaluate` measured."""
     console = console or Console(highlight=False)
     tasks = result["tasks"]
-    console.print(f"\n{result['run']}: step {result['step']:,}, trained on {result['data']}")
+    console.print(f"\n{result['run']}: step {result['step']:,}, data {result['data']}")
     if tasks.get("fd") or tasks.get("id"):
         console.print(_offline_table(tasks))
     rolls = rolls_of(tasks)
