@@ -49,7 +49,7 @@ def test_cloning_shows_the_last_steps_and_its_own_actions(run) -> None:
 
 def test_without_history_only_the_current_state_counts(run) -> None:
     states = some_states(5, 1)
-    policy = policies.return_conditioned(run, "fraction:1.0", history=0)
+    policy = policies.return_conditioned(run, "fraction:1.0")
     policy.reset(1)
     earned = np.full((5, 1), policy.ways[0].target)  # as asked, so that as much is left per step
     after = drive(policy, states, earned)[-1]
@@ -66,14 +66,6 @@ def test_return_conditioning_shows_the_target(run) -> None:
     left = (15 - 5 * 0.7) / (20 - 5)
     expected = queries.return_conditioned(run, states[2:6, 0], left)  # its own actions hidden
     np.testing.assert_allclose(actions[5, 0], expected, rtol=1e-4, atol=1e-5)
-
-
-def test_past_states_are_shown_only_as_training_showed_them(run) -> None:
-    assert policies.return_conditioned(run).ways[0].history == 1
-    train = replace(run.description.train, mask="rcbc")  # past states beside past actions, always
-    special = replace(run, description=replace(run.description, train=train))
-    assert policies.return_conditioned(special).ways[0].history == 0
-    assert policies.return_conditioned(special, history=2).ways[0].history == 2
 
 
 def test_a_joined_policy_acts_as_its_parts(run) -> None:
@@ -155,8 +147,6 @@ def _padded(path: np.ndarray, run: Run) -> np.ndarray:
 
 
 def test_sums_of_returns_are_counted_down(point_mass, tiny, tmp_path) -> None:
-    from dataclasses import replace
-
     config = replace(tiny, returns=ReturnsConfig(kind="sum"))
     own = train(point_mass, config, tmp_path / "run", silent=True)
     policy = policies.return_conditioned(own, 12.0)

@@ -50,12 +50,8 @@ class ModelPolicy(Policy, Protocol):
     actions: Modality
 
 
-PAST = 1
-"""States before the current one that return-conditioned acting shows; others are compared in
-docs/implementation-details.md."""
-
 FUTURE = 2
-"""States that two-stage acting predicts; others are compared there too."""
+"""States that two-stage acting predicts; docs/implementation-details.md compares one to three."""
 
 
 @dataclass(frozen=True)
@@ -91,18 +87,15 @@ def behavior_cloning(run: Run, *, history: int | None = None) -> MaskedPolicy:
     return MaskedPolicy(run, [Way(history=past, own_actions=True)])
 
 
-def return_conditioned(
-    run: Run, target: TargetSpec = "auto", *, history: int | None = None
-) -> MaskedPolicy:
+def return_conditioned(run: Run, target: TargetSpec = "auto", *, history: int = 0) -> MaskedPolicy:
     """Act as goes with a return.
 
     Args:
         run: A trained run.
         target: `auto`, or see `mtm.targets.resolve_target`.
-        history: Past states to show; None: one, or none if the model never saw them so.
+        history: Past states to show; docs/implementation-details.md compares none to three.
     """
-    past = _usual_past(run) if history is None else history
-    return MaskedPolicy(run, [Way(target=resolve_target(run, target), history=past)])
+    return MaskedPolicy(run, [Way(target=resolve_target(run, target), history=history)])
 
 
 def two_stage(
@@ -337,11 +330,6 @@ def join(policies: Sequence[MaskedPolicy]) -> MaskedPolicy:
     if any(p.run is not policies[0].run for p in policies):
         raise ConfigError("only policies of the same run can share a forward pass.")
     return MaskedPolicy(policies[0].run, [way for p in policies for way in p.ways])
-
-
-def _usual_past(run: Run) -> int:
-    """`PAST`, if the segment has room and training ever showed past states without past actions."""
-    return 0 if run.description.train.mask == "rcbc" else min(PAST, longest_history(run))
 
 
 def _one(run: Run, role: Role) -> Modality:
