@@ -126,7 +126,7 @@ def test_the_errors_that_are_told(run, gappy) -> None:
     assert told.lacking == lost
     assert told.measured > 100
     assert told.surest < told.error < told.least_sure
-    assert told.surest < 0.5 * told.least_sure
+    assert told.surest < 0.6 * told.least_sure
     assert told.error < 0.6 * told.by_mean
     assert told.by_mean == pytest.approx(1.0, abs=0.15)
     assert told.by_nearest is not None

@@ -283,12 +283,14 @@ def test_runs_of_older_formats_are_read_and_resumed(point_mass, tiny, out) -> No
         model=replace(tiny.model, spread=False),
         optimizer=replace(tiny.optimizer, name="adamw"),
         complete_share=0.0,
+        whole_modalities=0.0,
     )
     train(point_mass, old, out, stop_at=5, silent=True)
     file = out / "config.json"
     plain = json.loads(file.read_text())
     del plain["train"]["model"]["spread"], plain["train"]["optimizer"]["name"]
     plain["train"]["complete_share"] = None
+    del plain["train"]["whole_modalities"]
     file.write_text(json.dumps(plain | {"format": 1}))
     assert mtm.load_run(out).description.train == old
     assert train(point_mass, old, out, resume=True, silent=True).step == old.steps
