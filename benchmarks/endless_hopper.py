@@ -3,7 +3,7 @@
 import gymnasium
 from gymnasium.envs.mujoco.hopper_v5 import HopperEnv
 
-STEPS = 500
+STEPS = 300
 ENV_ID = "benchmarks.endless_hopper:EndlessHopper-v0"
 
 gymnasium.register(

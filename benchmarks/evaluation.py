@@ -23,6 +23,9 @@ from mtm.training import train
 
 EPISODES = 20
 
+ROUNDS = 3
+"""Each kind of acting is measured so often, in turns: a shared machine is not always as fast."""
+
 
 def measure() -> list[Row]:
     """Environment steps per second of 7 policies x 20 episodes, and inference latency."""
@@ -30,9 +33,9 @@ def measure() -> list[Row]:
         config = replace(preset("cpu"), steps=300, validate_every=300, checkpoint_every=300)
         run = train("builtin:hopper", config, Path(folder) / "run", silent=True)
     seven = _seven_policies(run)
-    lockstep = _steps_per_second(seven, EPISODES)
-    single = _steps_per_second({"auto": policies.return_conditioned(run)}, 1)
-    without = _steps_per_second({name: RandomActions(i) for i, name in enumerate(seven)}, EPISODES)
+    chance: dict[str, Policy] = {name: RandomActions(i) for i, name in enumerate(seven)}
+    alone: dict[str, Policy] = {"auto": policies.return_conditioned(run)}
+    lockstep, single, without = _steps_per_second((seven, EPISODES), (alone, 1), (chance, EPISODES))
     rows = [
         Row("evaluation", "7 policies x 20 episodes", lockstep, "env steps/s"),
         Row("evaluation", "one environment, batch 1", single, "env steps/s"),
@@ -74,8 +77,18 @@ def _seven_policies(run: Run) -> dict[str, Policy]:
     return named
 
 
-def _steps_per_second(acting: Mapping[str, Policy], episodes: int) -> float:
-    """Environment steps per second of a whole evaluation, start of processes included."""
-    began = time.perf_counter()
-    rollout(acting, ENV_ID, episodes=episodes)
-    return len(acting) * episodes * STEPS / (time.perf_counter() - began)
+def _steps_per_second(*evaluations: tuple[Mapping[str, Policy], int]) -> list[float]:
+    """Environment steps per second of whole evaluations (policies, episodes of each).
+
+    The start of processes is included.
+    """
+    seconds = [0.0] * len(evaluations)
+    for _ in range(ROUNDS):
+        for i, (acting, episodes) in enumerate(evaluations):
+            began = time.perf_counter()
+            rollout(acting, ENV_ID, episodes=episodes)
+            seconds[i] += time.perf_counter() - began
+    return [
+        ROUNDS * len(acting) * episodes * STEPS / took
+        for (acting, episodes), took in zip(evaluations, seconds, strict=True)
+    ]
