@@ -41,6 +41,7 @@ def logs(episodes: int, seed: int) -> TrajectoryDataset:
 
 CONFIG = TrainConfig(
     steps=250,
+    whole_modalities=0.0,  # so few steps are for what is asked here
     batch_size=64,
     validate_every=250,
     checkpoint_every=250,
@@ -126,7 +127,7 @@ def test_the_errors_that_are_told(run, gappy) -> None:
     assert told.lacking == lost
     assert told.measured > 100
     assert told.surest < told.error < told.least_sure
-    assert told.surest < 0.6 * told.least_sure
+    assert told.surest < 0.5 * told.least_sure
     assert told.error < 0.6 * told.by_mean
     assert told.by_mean == pytest.approx(1.0, abs=0.15)
     assert told.by_nearest is not None

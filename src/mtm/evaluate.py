@@ -308,7 +308,7 @@ def _policies(run: Run, task: str) -> dict[str, MaskedPolicy]:
     auto = acting.return_conditioned(run)
     (way,) = auto.ways
     sweep = {f"rcbc/{f}": replace(way, target=fraction_of_range(run, f)) for f in SWEEP}
-    return {"rcbc/auto": auto} | {n: MaskedPolicy(run, [way]) for n, way in sweep.items()}
+    return {"rcbc/auto": auto} | {name: MaskedPolicy(run, [w]) for name, w in sweep.items()}
 
 
 def _roll(env_id: str, target: float | None, episodes: Episodes) -> dict[str, Any]:
