@@ -38,7 +38,7 @@ from mtm.experiments.drawing import Pair, claim
 from mtm.experiments.engines import Finished, LocalEngine
 from mtm.experiments.execute import execute, read
 from mtm.experiments.lock import locked
-from mtm.experiments.over_seeds import Number, at_least
+from mtm.experiments.over_seeds import Number, is_ahead
 from mtm.experiments.runner import Result, plan, results, run_all
 from mtm.experiments.scales import SCALES
 from mtm.experiments.spec import RunSpec
@@ -227,9 +227,14 @@ def test_numbers_over_seeds_by_hand() -> None:
     assert Number((1.0, 2.0)).text(".2f") == "1.50 ± 0.71"
     assert Number((1.0,)).text() == "1.0"
     assert Number.of([None, None]) is None
-    assert at_least(Number((1.5, 1.5)), three)
-    assert not at_least(Number((0.9, 0.9)), three)
-    assert at_least(Number((2.9, 2.9)), three, higher_is_better=False)
+    assert is_ahead(Number((1.5, 1.5)), three, "comparable")
+    assert not is_ahead(Number((0.9, 0.9)), three, "comparable")
+    assert is_ahead(Number((2.9, 2.9)), three, "comparable", higher_is_better=False)
+    assert is_ahead(Number((2.1, 2.1)), three, "better")
+    assert not is_ahead(three, three, "better")
+    assert not is_ahead(Number((2.9, 2.9)), three, "clearly better")
+    assert is_ahead(Number((3.1, 3.1)), three, "clearly better")
+    assert is_ahead(Number((0.9, 0.9)), three, "clearly better", higher_is_better=False)
 
 
 def test_claims() -> None:
@@ -237,7 +242,7 @@ def test_claims() -> None:
     assert claim("", [Pair("a", two, one), Pair("b", one, two)]).verdict == "does not hold"
     assert claim("", [Pair("a", two, one), Pair("b", one, None)]).verdict == "holds"
     assert claim("", [Pair("a", wide, two)]).verdict == "holds"
-    assert claim("", [Pair("a", wide, two)], strictly=True).verdict == "does not hold"
+    assert claim("", [Pair("a", wide, two)], "better").verdict == "does not hold"
     assert claim("", [Pair("a", two, one, higher_is_better=False)]).verdict == "does not hold"
     assert claim("", [Pair("a", None, one)]).verdict == "not measured"
 
@@ -301,13 +306,22 @@ def by_method(spec: RunSpec, task: str) -> float:
 
 def test_table1_is_drawn(tmp_path: Path) -> None:
     specs = table1.runs(SMOKE, [HOPPER.spec], 3)
-    assert len(specs) == 3 * 7
-    drawn = table1.draw(made_up(specs, by_method), tmp_path)
+    assert len(specs) == 3 * 8
+    usual = min(s.settings["train"]["steps"] for s in specs if s.method == "mlp")
+
+    def longer_is_better(spec: RunSpec, task: str) -> float:
+        longer = spec.method == "mlp" and spec.settings["train"]["steps"] > usual
+        return by_method(spec, task) + (5.0 if longer else 0.0)
+
+    drawn = table1.draw(made_up(specs, longer_is_better), tmp_path)
     rows = {row[1]: row[2:] for row in drawn.tables[0].rows}
     assert rows["DT"][0] == "11.0 ± 1.0 [8.5, 13.5]"
+    assert rows["RvS (MLP)"][0] == "1.0 ± 1.0 [-1.5, 3.5]"
+    assert rows["RvS (MLP), longer"][0] == "6.0 ± 1.0 [3.5, 8.5]"
     assert rows["CQL"][1] == "-"  # is told no target
     assert rows["MOPO"][0] == "not run"
-    assert [c.verdict for c in drawn.claims] == ["holds"] * 4
+    assert [c.verdict for c in drawn.claims] == ["holds"] * 5
+    assert {r["mean"] for r in drawn.records if r["method"] == "mopo"} == {None}
     assert (tmp_path / "table1.png").stat().st_size > 5000
 
 
@@ -344,7 +358,7 @@ def test_heteromodal_and_data_efficiency_are_drawn(tmp_path: Path) -> None:
     assert drawn.tables[0].rows == [
         [HOPPER.name, "10%, about 100,000 steps", "10.0", "20.0", "30.0", "20.0", "30.0", "10.0"]
     ]
-    assert [c.verdict for c in drawn.claims] == ["holds", "holds"]
+    assert [c.verdict for c in drawn.claims] == ["holds"] * 4
     shared = data_efficiency.runs(SMOKE, [HOPPER.spec], 1)
     assert {s.key("") for s in shared} < {s.key("") for s in specs}
     drawn = data_efficiency.draw(made_up(shared, lambda spec, task: scores[task]), tmp_path)
@@ -353,22 +367,30 @@ def test_heteromodal_and_data_efficiency_are_drawn(tmp_path: Path) -> None:
 
 def test_representation_is_drawn(tmp_path: Path) -> None:
     specs = representation.runs(SMOKE, [HOPPER.spec], 1)
-    assert [len(spec.needs) for spec in specs] == [0, 1, 1, 1, 1]
+    assert [len(spec.needs) for spec in specs] == [0, 0, 1, 1, 1, 1]
+    specs = specs[1:]
     rates = {"raw": 1.0, "state-finetuned": 2.0}
     made = made_up(specs, lambda s, task: rates.get(s.settings["td3"]["variant"], 0.5))
     drawn = representation.draw(made, tmp_path)
     rows = {row[1]: row[2:] for row in drawn.tables[0].rows}
-    assert rows["raw"] == ["75.0", "100.0", "100", "50", "1.00"]
-    assert rows["state-finetuned"] == ["150.0", "200.0", "50", "25", "0.50"]
-    assert rows["state-frozen"] == ["37.5", "50.0", "≥ 200", "≥ 100", "≥ 2.00"]
-    assert drawn.claims[0].verdict == "holds"
-    assert {r["what"] for r in drawn.records} == {"area", "final", "updates", "seconds"}
+    assert rows["raw"] == ["75.0", "75.0", "100.0", "100", "50", "1.00"]
+    assert rows["state-finetuned"] == ["150.0", "150.0", "200.0", "50", "25", "0.50"]
+    assert rows["state-frozen"] == ["37.5", "37.5", "50.0", "≥ 200", "≥ 100", "≥ 2.00"]
+    assert [c.verdict == "holds" for c in drawn.claims] == [False, True, False, False]
+    assert {r["what"] for r in drawn.records if not r["all_reach"]} == {
+        *("area, by updates", "area, by seconds", "final return"),
+        *("updates", "seconds", "updates / raw's"),
+    }
     assert all((tmp_path / name).stat().st_size > 5000 for name in drawn.pictures)
-    walker = representation.runs(SCALES["cpu"], ["/data/walker"], 1)
-    assert {spec.data for spec in walker} == {"exorl:stand:/data/walker", "exorl:walk:/data/walker"}
+    a_file = tmp_path / "hopper.hdf5"
+    a_file.touch()
+    walker = representation.runs(SCALES["cpu"], [str(a_file), "/data/walker"], 1)
+    assert {spec.data for spec in walker} == {
+        *("/data/walker", "exorl:stand:/data/walker", "exorl:walk:/data/walker")
+    }
     expected = replace(td3_preset("cpu"), variant="raw", seed=1)
     agents = representation.runs(SCALES["cpu"], ["/data/walker"], 2)
-    assert agents[10].settings["td3"] == asdict(expected)  # the key holds all settings
+    assert agents[12].settings["td3"] == asdict(expected)  # the key holds all settings
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -391,7 +413,7 @@ def test_runs_are_complete_plain_data(name: str, scale: str) -> None:
         (["representation"], "representation needs --data"),
         (["length", "--seeds", "0"], "--seeds must be at least 1, got 0"),
         (["length", "--address", "auto"], "--address is for --engine ray"),
-        (["length", "--data", "nowhere.hdf5"], "8 of 8 runs failed"),
+        (["length", "--data", "nowhere.hdf5"], "no data: no data set at 'nowhere.hdf5'"),
     ],
 )
 def test_bad_orders(words: list, message: str, tmp_path: Path, capsys) -> None:

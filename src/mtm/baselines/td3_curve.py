@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
 
 from mtm.trackers import read_metrics
+
+Unit: TypeAlias = Literal["updates", "seconds"]
 
 CURVE_FILE = "curve.csv"
 FINAL_EVALUATIONS = 5
@@ -52,14 +56,21 @@ def from_points(points: Sequence[Mapping[str, Any]]) -> Curve:
     return [Point(**point) for point in points]
 
 
-def area(curve: Curve) -> float:
-    """Mean return over the updates: the area under the curve, divided by its length."""
-    if len(curve) < 2:
-        return curve[0].return_mean
-    total = sum(
-        (b.updates - a.updates) * (a.return_mean + b.return_mean) / 2 for a, b in pairwise(curve)
-    )
-    return total / (curve[-1].updates - curve[0].updates)
+def area(curve: Curve, unit: Unit = "updates", until: float = math.inf) -> float:
+    """Mean return over the updates or seconds: the area under the curve, divided by its length.
+
+    Args:
+        curve: Of a run.
+        unit: What the curve is drawn against.
+        until: Where to stop, in that unit; at the end of the curve if that comes first.
+    """
+    x = np.array([getattr(point, unit) for point in curve], float)
+    y = np.array([point.return_mean for point in curve])
+    end = min(until, x[-1])
+    if end <= x[0]:
+        return float(y[0])
+    inside = np.append(x[x < end], end)
+    return float(np.trapezoid(np.interp(inside, x, y), inside) / (end - x[0]))
 
 
 def first_to_reach(curve: Curve, target: float) -> Point | None:

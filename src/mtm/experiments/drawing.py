@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from mtm.experiments.data import DataFacts
-from mtm.experiments.over_seeds import Number, at_least
+from mtm.experiments.over_seeds import Lead, Number, is_ahead
 from mtm.experiments.runner import Result
 
 Verdict: TypeAlias = Literal["holds", "does not hold", "not measured"]
 Which: TypeAlias = Literal["last", "best"]
+CHECKPOINTS: tuple[Which, ...] = get_args(Which)
 ERRORS = ("id", "fd")
 """Tasks that are measured as errors: lower is better."""
 
@@ -65,23 +66,19 @@ class Pair:
     higher_is_better: bool = True
 
 
-def claim(text: str, pairs: Iterable[Pair], *, strictly: bool = False) -> Claim:
+def claim(text: str, pairs: Iterable[Pair], lead: Lead = "comparable") -> Claim:
     """Whether something holds in most of the cases that were measured.
 
     Args:
         text: The claim.
         pairs: The cases.
-        strictly: Ours must be better; else it may be worse by the larger spread of the two.
+        lead: What ours must have over the other.
     """
     cases = []
     for pair in pairs:
         if pair.ours is None or pair.other is None:
             continue
-        sign = 1 if pair.higher_is_better else -1
-        if strictly:
-            good = sign * (pair.ours.mean - pair.other.mean) > 0
-        else:
-            good = at_least(pair.ours, pair.other, higher_is_better=pair.higher_is_better)
+        good = is_ahead(pair.ours, pair.other, lead, higher_is_better=pair.higher_is_better)
         cases.append((good, f"{pair.where}: {pair.ours.mean:.4g} against {pair.other.mean:.4g}"))
     if not cases:
         return Claim(text, "not measured", "")

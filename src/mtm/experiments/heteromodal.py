@@ -9,6 +9,7 @@ from typing import Any
 from mtm.experiments import missing, pictures, recipes
 from mtm.experiments.data import DataFacts
 from mtm.experiments.drawing import (
+    CHECKPOINTS,
     Drawing,
     Pair,
     Table,
@@ -19,7 +20,7 @@ from mtm.experiments.drawing import (
     over_seeds,
     record,
 )
-from mtm.experiments.over_seeds import Number, text
+from mtm.experiments.over_seeds import Lead, Number, text
 from mtm.experiments.runner import Result
 from mtm.experiments.scales import Scale
 from mtm.experiments.spec import RunSpec
@@ -35,7 +36,6 @@ DATA = {
     ),
 }
 
-CHECKPOINTS: tuple[Which, ...] = ("last", "best")
 ACTING = ("bc", "rcbc", "two_stage")
 
 SERIES = {
@@ -86,9 +86,10 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
             shown = [text(n) for n in numbers.values()]
             labelled = f"{share:.0%}, about {share * d.steps:,.0f} steps"
             rows.append([d.name, labelled, *shown, text(_oracle(results, d))])
-        records.append(
-            record(_oracle(results, d), data=d.name, share=1.0, method="oracle", checkpoint="last")
-        )
+        records += [
+            record(_oracle(results, d, w), data=d.name, share=1.0, method="oracle", checkpoint=w)
+            for w in CHECKPOINTS
+        ]
     columns = ("data", "with actions", *SERIES, "oracle: MLP on all")
     panels = {
         d.name: {
@@ -104,14 +105,19 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
         "in one stage and Heteromodal MTM in two, as in the paper; the other two columns tell what "
         "the stages do from what the episodes without actions do. The paper shows a figure "
         "without numbers, at 1 % of a million steps.",
+        "The models of the labelled share alone know the states and returns of the other episodes "
+        "only by their mean, spread and best, for the normalisation and the target.",
+        recipes.WHAT_ACTING_SEES,
     )
+    leads: dict[str, Lead] = {"": "better", ", by more than the spread": "clearly better"}
     claims = [
         claim(
-            f"Heteromodal MTM improves over {other}",
+            f"Heteromodal MTM improves over {other}{by}",
             pairs(results, "Heteromodal MTM", other),
-            strictly=True,
+            lead,
         )
         for other in ("MTM", "MLP")
+        for by, lead in leads.items()
     ]
     return Drawing([Table("Scores", columns, rows)], records, claims, [picture], notes)
 
@@ -171,7 +177,7 @@ def labelled_shares(results: Sequence[Result], data: DataFacts) -> list[float]:
     return sorted(share for share in found if share is not None)
 
 
-def _oracle(results: Sequence[Result], data: DataFacts) -> Number | None:
+def _oracle(results: Sequence[Result], data: DataFacts, which: Which = "last") -> Number | None:
     mine = [
         r
         for r in results
@@ -179,4 +185,4 @@ def _oracle(results: Sequence[Result], data: DataFacts) -> Number | None:
         and r.spec.method == "mlp"
         and missing.share_of(r.spec.settings["train"]) is None
     ]
-    return over_seeds(mine, measured("bc"))
+    return over_seeds(mine, measured("bc", which))

@@ -86,7 +86,12 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
         claim("random-autoregressive matches or outperforms random masking", pairs("random")),
         claim("random-autoregressive is competitive with the RCBC mask", pairs("rcbc")),
     ]
-    notes = ("The paper gives no numbers for the random mask; the others are from its Table 2.",)
+    notes = (
+        "The paper gives no numbers for the random mask; the others are from its Table 2.",
+        "Unless the scale is `paper`, half of the samples of both random masks show or hide whole "
+        "modalities.",
+        recipes.WHAT_ACTING_SEES,
+    )
     return Drawing([table], records, claims, [picture], notes)
 
 

@@ -30,6 +30,9 @@ METHODS: dict[str, str] = {
 }
 """Name -> `module:function`, imported when first used."""
 
+EXTRAS = dict.fromkeys(("dt", "iql", "cql", "td3_bc", "td3"), "torchrl")
+"""Method -> the library of the extra `baselines` that it needs."""
+
 
 def find(name: str) -> Method:
     """The function of a method.

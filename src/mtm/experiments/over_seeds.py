@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 SEEDS_FOR_INTERVAL = 3
 """Seeds that a confidence interval needs."""
@@ -81,8 +81,15 @@ def text(number: Number | None, form: str = ".1f") -> str:
     return "-" if number is None else number.text(form)
 
 
-def at_least(a: Number, b: Number, *, higher_is_better: bool = True) -> bool:
-    """Whether `a` is better than `b`, or worse by no more than the larger spread of the two."""
-    margin = max(a.spread or 0.0, b.spread or 0.0)
+Lead: TypeAlias = Literal["comparable", "better", "clearly better"]
+"""How far ahead a number is: behind by no more than the larger spread of the two; ahead; ahead by
+more than that spread."""
+
+
+def is_ahead(a: Number, b: Number, lead: Lead, *, higher_is_better: bool = True) -> bool:
+    """Whether `a` has this lead over `b`."""
+    spread = max(a.spread or 0.0, b.spread or 0.0)
     gain = a.mean - b.mean if higher_is_better else b.mean - a.mean
-    return gain >= -margin
+    if lead == "comparable":
+        return gain >= -spread
+    return gain > (spread if lead == "clearly better" else 0.0)

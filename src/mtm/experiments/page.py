@@ -80,7 +80,7 @@ def _about(results: Sequence[Result], scale: Scale, command: str) -> dict[str, A
         "command": command,
         "scale": scale.name,
         "seeds": sorted({r.spec.seed for r in results}),
-        "episodes": scale.episodes,
+        "episodes": sorted({n for r in results if (n := r.spec.episodes) is not None}),
         "threads": scale.threads,
         "budgets": _budgets(results),
         "origins": origins,
@@ -91,10 +91,7 @@ def _budgets(results: Sequence[Result]) -> list[dict[str, Any]]:
     """Steps, batch and time of the finished runs, by method."""
     groups: dict[tuple[str, int | None, int | None], list[Result]] = {}
     for result in results:
-        parts = [part for part in result.spec.settings.values() if isinstance(part, dict)]
-        sizes = next((part for part in parts if "steps" in part or "updates" in part), {})
-        steps = sizes.get("steps", sizes.get("updates"))
-        key = (result.spec.method, steps, sizes.get("batch_size"))
+        key = (result.spec.method, result.spec.steps, result.spec.batch_size)
         groups.setdefault(key, []).append(result)
     budgets = []
     for (method, steps, batch), mine in groups.items():
@@ -127,8 +124,10 @@ def _provenance(about: Mapping[str, Any]) -> str:
     lines = [
         f"Command: `{about['command']}`",
         f"Scale {about['scale']}; seeds {', '.join(map(str, about['seeds']))}; "
-        f"{about['episodes']} episode(s) for every policy and target; {about['threads']} CPU "
-        "thread(s) for every run.",
+        f"{', '.join(map(str, about['episodes']))} episode(s) for every policy and target; "
+        f"{about['threads']} CPU thread(s) for every run.",
+        "Runs with the same data and seed share the split, the normalisation and the seeds of the "
+        "episodes.",
     ]
     for origin in about["origins"]:
         machine, versions = origin["machine"], origin["versions"]

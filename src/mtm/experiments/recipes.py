@@ -30,6 +30,13 @@ NAMES = {
 }
 """Method -> how tables call it."""
 
+WHAT_ACTING_SEES = (
+    "RCBC of MTM, S-MTM and MLP sees the current state and return alone, though S-MTM's mask also "
+    "shows it the past; two-stage acting sees past states, BC of MTM and S-MTM past states and "
+    "actions, DT its own context."
+)
+"""A note for every page on which they act."""
+
 EVALUATION_SEED = 1000
 """The first episode's seed, the same for all methods."""
 

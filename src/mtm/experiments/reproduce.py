@@ -12,11 +12,12 @@ from typing import Literal
 
 from rich.console import Console
 
-from mtm.errors import ConfigError, RunError, require, unknown
+from mtm.errors import ConfigError, DataError, RunError, require, unknown
 from mtm.experiments import EXPERIMENTS
 from mtm.experiments.data import absolute
 from mtm.experiments.engines import Engine, LocalEngine, RayEngine
 from mtm.experiments.lock import locked
+from mtm.experiments.methods import EXTRAS
 from mtm.experiments.page import write_page
 from mtm.experiments.runner import RunState, plan, results, run_all
 from mtm.experiments.scales import SCALES, Scale
@@ -55,9 +56,10 @@ def reproduce(order: Order, console: Console) -> list[Path]:
 
     Raises:
         ConfigError: The order cannot be understood.
+        MissingExtraError: Something that the runs need is not installed.
+        DataError: None of the data can be had.
         RunError: Runs failed; all others are done and drawn.
     """
-    require("matplotlib", extra="report")  # said now, not after hours
     scale = _scale(order)
     modules = {name: _module(name) for name in order.names}
     listed = {name: _runs(name, module, scale, order) for name, module in modules.items()}
@@ -66,8 +68,10 @@ def reproduce(order: Order, console: Console) -> list[Path]:
         raise ConfigError(f"{empty[0]} needs --data: {modules[empty[0]].NEEDED}.")
     for name in empty:
         console.print(f"{name} is left out: it needs --data, {modules[name].NEEDED}.")
-    out = order.out.resolve()
-    states = plan([spec for specs in listed.values() for spec in specs], out)
+    out, specs = order.out.resolve(), [spec for specs in listed.values() for spec in specs]
+    _check_extras(specs)
+    states = plan(specs, out)
+    _check_data(states)
     _compute(states, order, console)
     pages = []
     with locked(out / ".lock"):  # two processes may be at their end together
@@ -103,6 +107,19 @@ def _runs(name: str, module: ModuleType, scale: Scale, order: Order) -> list[Run
     data = [absolute(spec) for spec in order.data or module.DATA[scale.name]]
     runs: list[RunSpec] = module.runs(scale, data, order.seeds or scale.seeds)
     return runs
+
+
+def _check_extras(specs: Sequence[RunSpec]) -> None:
+    """Ask for all that the runs need now, not after hours."""
+    require("matplotlib", extra="report")
+    for library in sorted({EXTRAS[s.method] for s in specs if s.method in EXTRAS}):
+        require(library, extra="baselines")
+
+
+def _check_data(states: Sequence[RunState]) -> None:
+    """Raise `DataError` if not a single data set can be had."""
+    if states and all(state.data is None for state in states):
+        raise DataError(*dict.fromkeys(state.reason or "" for state in states))
 
 
 def _compute(states: Sequence[RunState], order: Order, console: Console) -> None:

@@ -59,7 +59,7 @@ SCALES = {
         episodes=20,
         labelled=0.1,
         shares=(0.01, 0.03, 0.1),
-        lengths=(2, 4, 8, 16),
+        lengths=(2, 4, 8),
         threads=1,
     ),
     "paper": Scale(

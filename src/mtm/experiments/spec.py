@@ -42,6 +42,26 @@ class RunSpec:
         """CPU threads of the run."""
         return int(self.settings.get("threads", 1))
 
+    @property
+    def steps(self) -> int | None:
+        """Of the training, as far as it has any."""
+        return self._size("steps", "updates")
+
+    @property
+    def batch_size(self) -> int | None:
+        """Of the training."""
+        return self._size("batch_size")
+
+    @property
+    def episodes(self) -> int | None:
+        """Of every evaluation."""
+        return self._size("episodes", "evaluation_episodes")
+
+    def _size(self, *names: str) -> int | None:
+        """The first of these settings that a table of the settings holds."""
+        tables = [table for table in self.settings.values() if isinstance(table, dict)]
+        return next((int(t[name]) for t in tables for name in names if name in t), None)
+
     def key(self, fingerprint: str) -> str:
         """A hash of everything but the label, and of the data themselves."""
         what = {"spec": self._without_labels(), "fingerprint": fingerprint}

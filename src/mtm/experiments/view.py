@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from mtm.baselines.td3_curve import CURVE_FILE
 from mtm.errors import RunError
 from mtm.experiments.runner import RunState
 from mtm.experiments.spec import RunSpec
@@ -102,10 +103,10 @@ def _table(states: Sequence[RunState], phases: Sequence[str]) -> Table:
 
 def time_left(spec: RunSpec, folder: Path) -> str:
     """How long the training under way will take, by the metrics that it leaves."""
-    file = folder / "work" / "metrics.csv"
-    steps = _steps(spec)
+    files = (folder / "work" / name for name in ("metrics.csv", CURVE_FILE))
+    steps = spec.steps
     try:
-        rows: list[dict[str, Any]] = read_metrics(file) if file.exists() else []
+        rows: list[dict[str, Any]] = next((read_metrics(f) for f in files if f.exists()), [])
     except RunError:  # its last row is being written
         rows = []
     if not rows or steps is None or "seconds" not in rows[-1]:
@@ -115,12 +116,6 @@ def time_left(spec: RunSpec, folder: Path) -> str:
         return "evaluating"
     left = seconds * (steps - step) / max(step, 1)
     return f"step {step:,}/{steps:,}, {_duration(left)} of training left"
-
-
-def _steps(spec: RunSpec) -> int | None:
-    """Steps of the training, whichever part of the settings holds them."""
-    parts = (part for part in spec.settings.values() if isinstance(part, dict))
-    return next((part["steps"] for part in parts if "steps" in part), None)
 
 
 def _duration(seconds: float) -> str:
