@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import mtm
@@ -100,3 +102,52 @@ def test_what_cannot_be_relabelled(run: str, tmp_path: Path, words, message, cap
     assert main(["relabel", run, *words, "--out", str(tmp_path / "full.npz")]) == 2
     assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def own_run(tmp_path_factory) -> str:
+    """A run whose data have columns of their own names; every fourth trial has no torque."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "logs").mkdir()
+    rng = np.random.default_rng(0)
+    for trial in range(8):
+        rows = {"trial": np.full(12, trial), "x": rng.random(12), "v": rng.random(12)}
+        if trial % 4:
+            rows["u"] = rng.random(12)
+        np.savez(folder / "logs" / f"{trial}.npz", **rows)
+    words = ["train", "--data", str(folder / "logs"), "--preset", "tiny", "--steps", "2"]
+    words += ["--reading.columns", "states=x,v", "torque=u", "--reading.roles", "torque=action"]
+    assert main([*words, "--reading.episode", "trial", "--out", str(folder / "run")]) == 0
+    return str(folder / "run")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    """A log without torque."""
+    rng = np.random.default_rng(1)
+    rows = {"trial": np.arange(20) // 10, "x": rng.random(20), "v": rng.random(20)}
+    pq.write_table(pa.table(rows), tmp_path / "log.parquet")
+    return str(tmp_path / "log.parquet")
+
+
+def test_relabel_a_file_that_lacks_what_the_run_s_reading_names(
+    own_run: str, log: str, tmp_path: Path, capsys
+) -> None:
+    words = ["relabel", own_run, "--data", log, "--want", "torque"]
+    assert main([*words, "--out", str(tmp_path / "full.npz")]) == 0
+    assert "filled: 20 torque" in capsys.readouterr().out
+    assert mtm.load_dataset(str(tmp_path / "full.npz")).names == ("states", "torque")
+    own = ["--reading.columns", "states=x,v", "torque=uu", "--reading.episode", "trial"]
+    assert main([*words, *own, "--out", str(tmp_path / "other.npz")]) == 2
+    assert "unknown column 'uu'" in capsys.readouterr().err
+
+
+def test_predict_from_a_file_that_lacks_what_the_run_s_reading_names(
+    own_run: str, log: str, tmp_path: Path, capsys
+) -> None:
+    out = tmp_path / "torque.npz"
+    words = ["predict", own_run, "--input", log, "--want", "torque", "--output", str(out)]
+    assert main([*words, "--given", "states"]) == 0
+    assert mtm.load_dataset(str(out)).lengths.tolist() == [10, 10]
+    assert main([*words, "--given", "states,torque"]) == 2
+    assert "unknown modality 'torque'" in capsys.readouterr().err

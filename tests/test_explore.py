@@ -190,10 +190,53 @@ def test_an_interrupted_exploration_goes_on_as_if_it_had_not_been(
     assert "is finished" in again.file.getvalue()  # type: ignore[attr-defined]
 
 
+def test_an_episode_that_the_saved_agent_does_not_know_is_played_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = Settings("Fused-v0", 130, seed=1, reward="knn", width=16)
+    FusedPointMass.fuse = -1
+    explore(wanted, tmp_path / "whole", quiet())
+    save = Explorer.save
+
+    def stop_before_the_fifth(agent: Explorer, path: Path, next_episode: int) -> None:
+        if next_episode == 5:
+            raise KeyboardInterrupt
+        save(agent, path, next_episode)
+
+    monkeypatch.setattr(Explorer, "save", stop_before_the_fifth)
+    with pytest.raises(KeyboardInterrupt):
+        explore(wanted, tmp_path / "cut", quiet())
+    monkeypatch.undo()
+    assert len(files_of(tmp_path / "cut")) == 5
+    explore(wanted, tmp_path / "cut", quiet())
+    assert files_of(tmp_path / "cut") == files_of(tmp_path / "whole")
+
+
+def test_a_deleted_episode_does_not_cost_another_one(tmp_path: Path) -> None:
+    wanted = Settings("Fused-v0", 130, seed=1, reward="knn", width=16)
+    FusedPointMass.fuse = 95
+    with pytest.raises(KeyboardInterrupt):
+        explore(wanted, tmp_path, quiet())
+    before = files_of(tmp_path)
+    damaged = sorted(before)[1]
+    (tmp_path / damaged).write_bytes(b"PK not this")
+    FusedPointMass.fuse = -1
+    with pytest.raises(DataError, match="Delete it and go on"):
+        explore(wanted, tmp_path, quiet())
+    (tmp_path / damaged).unlink()
+    explore(wanted, tmp_path, quiet())
+    after = files_of(tmp_path)
+    assert damaged not in after
+    assert {name: after[name] for name in before if name != damaged} == {
+        name: before[name] for name in before if name != damaged
+    }
+    assert len(after) == 7  # as many as without the loss: 130 steps
+
+
 def test_a_damaged_agent_is_named(tmp_path: Path) -> None:
     agent = Explorer(Sizes(4, 2), "knn", seed=0, width=16)
-    agent.save(tmp_path / "agent.pt")
-    agent.load(tmp_path / "agent.pt")
+    agent.save(tmp_path / "agent.pt", next_episode=3)
+    assert agent.load(tmp_path / "agent.pt") == 3
     (tmp_path / "agent.pt").write_bytes(b"PK not this")
     with pytest.raises(RunError, match="Delete it to go on"):
         agent.load(tmp_path / "agent.pt")

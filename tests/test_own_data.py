@@ -73,7 +73,12 @@ def test_parquet_as_lerobot_writes_it(tmp_path: Path) -> None:
         ({}, Reading(episode="trial"), "column 'note' holds string"),
         ({}, Reading(columns=("states=z",), episode="trial"), "unknown column 'z'"),
         ({}, Reading(columns=("states=x",), episode="run"), "unknown column 'run'"),
-        ({}, Reading(columns=("states=x",)), "nothing says where episodes end"),
+        (
+            {},
+            Reading(columns=("states=x",)),
+            r"nothing says where episodes end.*--reading\.episode on the command line, Reading\(ep",
+        ),
+        ({"trial": [3, 3, None, 7, 7]}, OWN, "'trial' tells episodes apart, but is null in row 2"),
         ({"trial": [3, 7, 3, 7, 7]}, OWN, r"episode 3 .* two places \(rows 0 and 2\)"),
         ({"pose": [[0.0], [0.5], [1, 2], [1.0], [2.0]]}, OWN, "1 numbers in row 0 and 2 in others"),
         (
@@ -129,6 +134,131 @@ def test_columns_and_an_episode_column_in_npz_and_hdf5(tmp_path: Path) -> None:
     assert datasets.load(str(tmp_path / "log.h5"), deep).arrays["states"].tolist() == [5.0] * 4
 
 
+@pytest.mark.parametrize("name", ["log.npz", "log.h5", "log.parquet"])
+def test_marks_and_ends_come_with_the_columns_that_are_named(tmp_path: Path, name: str) -> None:
+    arrays = {
+        "q": np.arange(4.0),
+        "q_present": np.array([True, False, True, True]),
+        "u": np.ones(4),
+        "episode": np.array([1, 1, 2, 2]),
+        "terminals": np.array([0, 0, 0, 1]),
+    }
+    if name.endswith("npz"):
+        np.savez(tmp_path / name, **arrays)
+    elif name.endswith("h5"):
+        with h5py.File(tmp_path / name, "w") as file:
+            for key, values in arrays.items():
+                file[key] = values
+    else:
+        write_parquet(tmp_path / name, arrays)
+    data = datasets.load(str(tmp_path / name), Reading(columns=("states=q",)))
+    assert data.names == ("states",)
+    assert data.known("states").tolist() == [True, False, True, True]
+    assert data.lengths.tolist() == [2, 2]
+    assert data.terminated.tolist() == [False, True]
+
+
+def test_a_null_leaves_integers_what_they_are(tmp_path: Path) -> None:
+    rows = {
+        "episode": [0, 0, 1, 1],
+        "gear": pa.array([2, None, 1, 0], pa.int8()),
+        "closed": [True, False, None, True],
+        "speed": [0.5, None, 0.5, 0.5],
+        "speed_present": [True, True, None, True],
+    }
+    data = datasets.load(write_parquet(tmp_path / "log.parquet", rows))
+    assert data.names == ("gear", "closed", "speed")
+    assert (data.modality("gear").kind, data.modality("gear").classes) == ("discrete", 3)
+    assert data.arrays["gear"][[0, 2, 3]].tolist() == [2, 1, 0]
+    assert data.known("gear").tolist() == [True, False, True, True]
+    assert data.known("closed").tolist() == [True, True, False, True]
+    assert data.known("speed").tolist() == [True, False, False, True]
+
+
+def test_a_list_of_integers_with_a_null_in_it_is_a_fault(tmp_path: Path) -> None:
+    rows = {"episode": [0, 0], "pose": [[1, 2], [None, 4]]}
+    with pytest.raises(DataError, match="step 1: feature 0 is nan"):
+        datasets.load(write_parquet(tmp_path / "log.parquet", rows))
+
+
+@pytest.mark.parametrize(
+    "names", [("observations", "states"), ("action", "actions"), ("reward", "next.reward")]
+)
+def test_two_columns_are_not_taken_for_one_modality(tmp_path: Path, names: tuple) -> None:
+    rows = {"episode": [0, 0], "pose": [0.0, 1.0]} | {name: [0.0, 1.0] for name in names}
+    path = write_parquet(tmp_path / "log.parquet", rows)
+    message = f"'{names[0]}' and '{names[1]}' are both taken for .*--reading.columns"
+    with pytest.raises(DataError, match=message):
+        datasets.load(path)
+    reading = Reading(columns=tuple(f"own_{i}={name}" for i, name in enumerate(names)))
+    assert datasets.load(path, reading).names == ("own_0", "own_1")
+
+
+LOG = {"trial": [0, 0, 1], "x": [0.0, 1.0, 2.0], "y": [3.0, 4.0, 5.0], "u": [0.1, 0.2, 0.3]}
+TORQUE = Reading(columns=("states=x,y", "torque=u"), roles=("torque=action",), episode="trial")
+
+
+def without(rows: dict, *names: str) -> dict:
+    return {name: values for name, values in rows.items() if name not in names}
+
+
+def write_logs(folder: Path, *files: dict) -> str:
+    folder.mkdir()
+    for i, rows in enumerate(files):
+        if i == 0:
+            write_parquet(folder / "a.parquet", rows)
+        elif i == 1:
+            np.savez(folder / "b.npz", **rows)
+        else:
+            with h5py.File(folder / "c.h5", "w") as file:
+                for name, values in rows.items():
+                    file[name] = values
+    return str(folder)
+
+
+@pytest.mark.parametrize("lacking", [0, 1, 2])
+def test_a_file_of_a_directory_may_lack_a_modality_that_is_named(
+    tmp_path: Path, lacking: int
+) -> None:
+    files = [without(LOG, "u") if i == lacking else LOG for i in range(3)]
+    logs = write_logs(tmp_path / "logs", *files)
+    data = datasets.load(logs, TORQUE)
+    assert data.names == ("states", "torque")
+    assert data.modality("torque").role == "action"
+    assert data.known("torque").tolist() == [i // 3 != lacking for i in range(9)]
+    by_name = Reading(roles=("u=action",), episode="trial")
+    assert datasets.load(logs, by_name).known("u").sum() == 6
+    words = ["--reading.columns", *TORQUE.columns, "--reading.roles", *TORQUE.roles]
+    assert main(["data", "info", logs, *words, "--reading.episode", "trial"]) == 0
+
+
+def test_what_a_directory_may_not_lack(tmp_path: Path) -> None:
+    logs = write_logs(tmp_path / "part", LOG, without(LOG, "y"))
+    with pytest.raises(DataError, match=r"b\.npz: unknown column 'y'"):
+        datasets.load(logs, TORQUE)
+    logs = write_logs(tmp_path / "all", *[without(LOG, "u")] * 3)
+    with pytest.raises(DataError, match=r"a\.parquet: unknown column 'u'.*Allowed: .*x"):
+        datasets.load(logs, TORQUE)
+    logs = write_logs(tmp_path / "nothing", LOG, {"trial": [0, 0], "z": [1.0, 2.0]})
+    with pytest.raises(DataError, match=r"b\.npz: unknown column 'x'"):
+        datasets.load(logs, TORQUE)
+    with pytest.raises(DataError, match=r"a\.parquet: unknown modality in reading.roles: 'w'"):
+        datasets.load(str(tmp_path / "all"), Reading(roles=("w=action",), episode="trial"))
+
+
+def test_loading_what_is_there(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "log.parquet", without(LOG, "u"))
+    with pytest.raises(DataError, match="unknown column 'u'"):
+        datasets.load(path, TORQUE)
+    assert datasets.load_available(path, TORQUE).names == ("states",)
+    logs = write_logs(tmp_path / "logs", *[without(LOG, "u")] * 3)
+    assert datasets.load_available(logs, TORQUE).num_steps == 9
+    for gone in (("y",), ("x", "y", "u")):
+        path = write_parquet(tmp_path / "log.parquet", without(LOG, *gone))
+        with pytest.raises(DataError, match="unknown column"):
+            datasets.load_available(path, TORQUE)
+
+
 def test_named_data_sets_can_be_regrouped() -> None:
     data = datasets.load("builtin:point-mass", Reading(columns=("states=states,actions",)))
     assert data.names == ("states",)
@@ -165,6 +295,7 @@ def test_validation_tells_every_fault_and_where(
     shown = capsys.readouterr()
     told = " ".join(shown.out.replace("│", " ").split())
     assert "modality 'states', episode 0, step 1: feature 1 is nan" in told
+    assert "--reading.nan-is-absent on the command line, nan_is_absent=True in Python" in told
     assert "modality 'states', episode 2, step 1: feature 0 is nan" in told
     assert "modality 'actions', episode 1, step 1: feature 0 is inf" in told
     assert "all arrays need one row per step, but have: states 9, terminals 4" in told
@@ -185,3 +316,30 @@ def test_validation_tells_what_is_odd(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "episode 0 has 6 steps, the environment stops at 5" in told
     assert "modality 'states': feature(s) 3 never change" in told
     assert "episode 0, step 0: [1.5 1.5 1.5] is outside the bounds of Hopper-v5" in told
+
+
+def test_several_states_and_no_action_are_odd(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_parquet(tmp_path / "log.parquet", LOG)
+    words = ["data", "validate", path, "--reading.episode", "trial"]
+    assert main(words) == 0
+    told = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "no modality of role action; 3 of role state (x, y, u): join columns with --rea" in told
+    words += ["--reading.columns", *TORQUE.columns, "--reading.roles", *TORQUE.roles]
+    assert main(words) == 0
+    assert "of role action" not in capsys.readouterr().out
+
+
+def test_a_data_file_does_not_say_which_module_to_import(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "imported_by_a_file.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with h5py.File(tmp_path / "log.hdf5", "w") as file:
+        file["observations"], file["actions"] = np.zeros((4, 2)), np.arange(4.0)[:, None]
+        file["terminals"] = [0, 0, 0, 1]
+        file.attrs["env_id"] = "imported_by_a_file:Robot-v0"
+    assert main(["data", "validate", str(tmp_path / "log.hdf5")]) == 0
+    told = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "imported_by_a_file:Robot-v0 names a module, which is not imported" in told

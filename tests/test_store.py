@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +129,51 @@ def test_nothing_is_left_of_a_store_that_failed(
     with pytest.raises(DataError, match=r"memory: modality 'states' is .*\(7,\), but"):
         write_store([with_gaps, other], tmp_path / "store", "log")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_is_on_disk_before_it_has_its_name(
+    with_gaps: TrajectoryDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed = set()
+
+    def fsync(descriptor: int) -> None:
+        assert not (tmp_path / "store").exists()
+        flushed.add(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_store([with_gaps], tmp_path / "store", "log")
+    assert {file.stat().st_ino for file in (tmp_path / "store").iterdir()} <= flushed
+
+
+def test_two_processes_do_not_share_an_unfinished_store(
+    with_gaps: TrajectoryDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second is faster; what the first has written is not mixed with it."""
+
+    def interrupted() -> Iterator[TrajectoryDataset]:
+        yield with_gaps
+        with monkeypatch.context() as other:
+            other.setattr(os, "getpid", os.getppid)
+            write_store([with_gaps.subset([1])], tmp_path / "store", "other")
+
+    with pytest.raises(DataError, match="exists already"):
+        write_store(interrupted(), tmp_path / "store", "log")
+    assert open_store(tmp_path / "store").metadata.source == "other"
+    assert open_store(tmp_path / "store").lengths.tolist() == [7]
+    assert [file.name for file in tmp_path.iterdir()] == ["store"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="processes are not looked for elsewhere")
+def test_what_a_killed_process_left_is_removed(
+    with_gaps: TrajectoryDataset, tmp_path: Path
+) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    for process in (ended.pid, os.getppid()):
+        (tmp_path / f".store.tmp-{process}").mkdir()
+    write_store([with_gaps], tmp_path / "store", "log")
+    left = {file.name for file in tmp_path.iterdir()}
+    assert left == {"store", f".store.tmp-{os.getppid()}"}
 
 
 def test_a_place_that_is_taken_is_left_alone(store: Path, with_gaps: TrajectoryDataset) -> None:

@@ -85,6 +85,38 @@ def test_notes_are_kept_beside(data, tmp_path: Path) -> None:
     assert load(str(tmp_path / "data.hdf5"), reading).names == ("states", "doubt")
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_note_does_not_replace_an_array_of_its_name(data, tmp_path: Path, name: str) -> None:
+    notes = dict.fromkeys(("rewards", "offsets", "terminals", "states_present"), "as stored")
+    noted = data.with_metadata(notes=notes | {"robot": "arm"})
+    noted.terminated = np.array([True, False, True, False])
+    write(parts(noted), tmp_path / name, "logs")
+    found = load(str(tmp_path / name))
+    assert np.array_equal(found.arrays["rewards"], data.arrays["rewards"])
+    assert np.array_equal(found.ends, data.ends)
+    assert found.terminated.tolist() == [True, False, True, False]
+    assert found.known("states").tolist() == data.known("states").tolist()
+    assert found.metadata.notes["robot"] == "arm"
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("data.hdf5", "terminals"),
+        ("data.hdf5", "observations"),
+        ("data.npz", "states_present"),
+        ("data.npz", "offsets"),
+    ],
+)
+def test_a_modality_with_a_name_of_the_layout(data, tmp_path: Path, file: str, name: str) -> None:
+    named = data.with_modality(mtm.Modality(name), np.zeros(20, np.float32))
+    with pytest.raises(DataError, match=f"two arrays of the file would be called '{name}'"):
+        write([(named, {})], tmp_path / file, "logs")
+    assert list(tmp_path.iterdir()) == []
+    write([(named, {})], tmp_path / "store", "logs")
+    assert name in load(str(tmp_path / "store")).names
+
+
 def test_the_ends_of_episodes_in_hdf5(data, tmp_path: Path) -> None:
     write(parts(data), tmp_path / "data.hdf5", "logs")
     with h5py.File(tmp_path / "data.hdf5") as file:

@@ -174,7 +174,8 @@ def _describe(
     feature = int(np.argmin(np.isfinite(value)))
     return (
         f"{where}: feature {feature} is {value[feature]}. Repair the value, or mark it absent "
-        "(present=..., or nan_is_absent for NaN)."
+        "(present=... in Python; NaN with --reading.nan-is-absent on the command line, "
+        "nan_is_absent=True in Python)."
     )
 
 

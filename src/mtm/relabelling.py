@@ -93,7 +93,8 @@ class Relabelling:
     """The work of `relabel` in pieces, so that memory stays bounded and progress can be shown.
 
     Call `measure`, then `parts`. The arguments are those of `relabel`; `reading` is how to read
-    `data` and `held_out`, in the run's own way if None.
+    `data` and `held_out`. If None, they are read in the run's own way, and what its reading names
+    may be missing from them.
     """
 
     def __init__(
@@ -109,11 +110,10 @@ class Relabelling:
         self.want = tuple(dict.fromkeys([want] if isinstance(want, str) else want))
         for name in self.want:
             modality_of(run, name)
-        reading = replace(reading or run.description.train.reading, nan_is_absent=True)
         if data is None:
             self.dataset = training_episodes(run)
         else:
-            self.dataset = datasets.load(data, reading) if isinstance(data, str) else data
+            self.dataset = _load(run, data, reading) if isinstance(data, str) else data
         self._shown = shown_to(run, self.dataset)
         self._lacking = {name: self._count_lacking(name) for name in self.want}
         if not any(self._lacking.values()):
@@ -273,12 +273,20 @@ def training_episodes(run: Run) -> TrajectoryDataset:
     return view.with_present(source.present | taken)
 
 
+def _load(run: Run, spec: str, reading: Reading | None) -> TrajectoryDataset:
+    """Data as the user says, or else as the run reads its own; NaN is a gap."""
+    if reading is not None:
+        return datasets.load(spec, replace(reading, nan_is_absent=True))
+    own = replace(run.description.train.reading, nan_is_absent=True)
+    return datasets.load_available(spec, own)
+
+
 def _labelled(
-    run: Run, held_out: str | TrajectoryDataset | None, reading: Reading
+    run: Run, held_out: str | TrajectoryDataset | None, reading: Reading | None
 ) -> TrajectoryDataset:
     """Episodes to measure errors on."""
     if held_out is not None:
-        return datasets.load(held_out, reading) if isinstance(held_out, str) else held_out
+        return _load(run, held_out, reading) if isinstance(held_out, str) else held_out
     if run.description.train.validation_fraction == 0:
         raise DataError(
             f"{run.path} held no episodes out, so the error of its labels cannot be measured. Name "

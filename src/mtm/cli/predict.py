@@ -57,7 +57,7 @@ def main(words: Sequence[str]) -> None:
 
     run = load_run(arguments.run, arguments.checkpoint)
     reading = replace(run.description.train.reading, nan_is_absent=True)
-    dataset = datasets.load(str(arguments.input), reading)
+    dataset = datasets.load_available(str(arguments.input), reading)
     given, want = arguments.given.split(","), arguments.want.split(",")
     for name in given:
         if name not in dataset.names:

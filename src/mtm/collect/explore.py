@@ -2,6 +2,7 @@
 
 The episodes on disk are the replay buffer; the agent is saved after each. What is drawn in episode
 e is a pure function of (seed, e), so a collection that was stopped goes on as if it had not been.
+An episode that is newer than the agent, which was then not saved in time, is played again.
 """
 
 from __future__ import annotations
@@ -105,33 +106,35 @@ class _Exploration:
         self._settings, self._env, self._out = settings, env, folder.path
         self._agent_file = folder.work / "agent.pt"
         self._sizes = sizes(env)
-        there = list_episodes(folder.path)
-        self._episodes, self._steps = len(there), sum(file.length for file in there)
-        longest = env.spec.max_episode_steps  # type: ignore[union-attr]
-        capacity = min(2 * settings.steps + 2 * int(longest or 0), LARGEST_REPLAY)
-        self._replay = Replay(self._sizes, capacity)
-        for file in there:
-            self._replay.add(read_episode(file.path))
         self._random_steps = min(RANDOM_STEPS, settings.steps // 10)
         self._explorer: Explorer | None = None
         if settings.reward != "random":
             self._explorer = Explorer(self._sizes, settings.reward, settings.seed, settings.width)
             if self._agent_file.exists():
-                self._explorer.load(self._agent_file)
+                _remove_from(folder.path, self._explorer.load(self._agent_file))
+        there = list_episodes(folder.path)
+        self._steps = sum(file.length for file in there)
+        # Not how many there are: one that was damaged may have been deleted.
+        self._next = there[-1].number + 1 if there else 0
+        longest = env.spec.max_episode_steps  # type: ignore[union-attr]
+        capacity = min(2 * settings.steps + 2 * int(longest or 0), LARGEST_REPLAY)
+        self._replay = Replay(self._sizes, capacity)
+        for file in there:
+            self._replay.add(read_episode(file.path))
 
     def run(self, console: Console) -> None:
         """Collect what is missing."""
         total = self._settings.steps
-        if self._episodes:
-            console.print(f"going on after {self._episodes:,} episodes, {self._steps:,} steps")
+        if self._next:
+            console.print(f"going on with episode {self._next:,} after {self._steps:,} steps")
         with StepProgress("exploring", total, self._steps, console) as progress:
             while self._steps < total:
-                rng = np.random.default_rng([self._settings.seed, self._episodes])
+                rng = np.random.default_rng([self._settings.seed, self._next])
                 episode = self._play(rng, progress)
-                write_episode(self._out, self._episodes, episode)
+                write_episode(self._out, self._next, episode)
+                self._next += 1
                 if self._explorer is not None:
-                    self._explorer.save(self._agent_file)
-                self._episodes += 1
+                    self._explorer.save(self._agent_file, self._next)
                 self._steps += len(episode["observation"]) - 1
 
     def _play(self, rng: np.random.Generator, progress: StepProgress) -> Episode:
@@ -159,6 +162,13 @@ class _Exploration:
                 status = f"intrinsic {explorer.learn(self._replay.draw(rng, BATCH)):.3f}"
             progress.at(self._steps + step, status)
         return writer.rows()
+
+
+def _remove_from(folder: Path, number: int) -> None:
+    """Remove the episodes from `number` on: those that the agent has not learned from."""
+    for file in list_episodes(folder):
+        if file.number >= number:
+            file.path.unlink()
 
 
 def _scaled(env: Environment, action: NDArray[Any]) -> NDArray[np.float32]:

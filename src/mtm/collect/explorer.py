@@ -107,15 +107,19 @@ class Explorer(nn.Module):
         follow(self.target_critics, self.critics, TARGET_RATE)
         return float(novelty.mean())
 
-    def save(self, path: Path) -> None:
-        """Write everything that the next episode needs."""
+    def save(self, path: Path, next_episode: int) -> None:
+        """Write everything that the next episode needs, and its number."""
         content = io.BytesIO()
         optimizers = {name: o.state_dict() for name, o in self._optimizers.items()}
-        torch.save({"weights": self.state_dict(), "optimizers": optimizers}, content)
+        state = {"weights": self.state_dict(), "optimizers": optimizers}
+        torch.save(state | {"next_episode": next_episode}, content)
         write_atomically(path, content.getvalue())
 
-    def load(self, path: Path) -> None:
+    def load(self, path: Path) -> int:
         """The inverse of `save`.
+
+        Returns:
+            The number of the next episode.
 
         Raises:
             RunError: The file is damaged.
@@ -125,7 +129,8 @@ class Explorer(nn.Module):
             self.load_state_dict(content["weights"])
             for name, optimizer in self._optimizers.items():
                 optimizer.load_state_dict(content["optimizers"][name])
-        except (OSError, RuntimeError, KeyError, ValueError, EOFError,
+            return int(content["next_episode"])
+        except (OSError, RuntimeError, KeyError, TypeError, ValueError, EOFError,
                 pickle.UnpicklingError) as error:  # fmt: skip
             raise RunError(
                 f"{path} cannot be read ({error}). Delete it to go on with a fresh agent; the "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Container, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,7 +20,7 @@ from mtm.datasets import (
     pickles,
     store,
 )
-from mtm.datasets.layout import regroup
+from mtm.datasets.layout import LackingError, regroup
 from mtm.errors import DataError, unknown
 from mtm.trajectories import TrajectoryDataset
 
@@ -60,6 +62,16 @@ def load(spec: str, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
     return directory.join(parts, source=Path(spec).name)
 
 
+def load_available(spec: str, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
+    """Load as `load` does, but leave out what the reading names and the data have nothing of.
+
+    Raises:
+        DataError: As `load`; also if the data have nothing at all of what the reading names, or a
+            part only of the columns of a modality.
+    """
+    return _despite_lack(lambda narrower: load(spec, narrower), reading)[0]
+
+
 def load_parts(spec: str, reading: Reading = AS_IT_IS) -> Iterator[TrajectoryDataset]:
     """Load what a spec names, file by file, so that one at a time is in memory.
 
@@ -94,18 +106,46 @@ def _load_file(path: Path, reading: Reading) -> TrajectoryDataset:
 
 
 def _load_directory(path: Path, reading: Reading) -> Iterator[TrajectoryDataset]:
-    """All files, in order; every file that is at fault is told, not just the first."""
+    """All files, in order; every file that is at fault is told, not just the first.
+
+    A file may lack a modality that the reading names; all files together may not.
+    """
     files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES)
     if not files:
         raise DataError(f"{path} holds no data file; allowed are {', '.join(SUFFIXES)}.")
     faults: list[str] = []
+    lacks: list[dict[str, str]] = []
     for file in files:
         try:
-            part = _load_file(file, reading)
+            part, lack = _despite_lack(functools.partial(_load_file, file), reading)
         except DataError as error:
             faults += error.faults
         else:
+            lacks.append(lack)
             if not faults:
                 yield part
     if faults:
         raise DataError(*faults)
+    nowhere = {n: fault for n, fault in lacks[0].items() if all(n in lack for lack in lacks)}
+    if nowhere:
+        raise LackingError(*nowhere.values(), names=nowhere)
+
+
+def _despite_lack(
+    load_with: Callable[[Reading], TrajectoryDataset], reading: Reading
+) -> tuple[TrajectoryDataset, dict[str, str]]:
+    """Load, and again without what is lacking; returns also what that is: modality -> fault."""
+    lack: dict[str, str] = {}
+    while True:
+        try:
+            return load_with(reading), lack
+        except LackingError as error:
+            lack |= zip(error.names, error.faults, strict=True)
+            reading = _without(reading, error.names)
+
+
+def _without(reading: Reading, names: Container[str]) -> Reading:
+    """A reading that says nothing of some modalities."""
+    columns = tuple(pair for pair in reading.columns if pair.partition("=")[0] not in names)
+    roles = tuple(pair for pair in reading.roles if pair.partition("=")[0] not in names)
+    return replace(reading, columns=columns, roles=roles)

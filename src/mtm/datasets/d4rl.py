@@ -15,7 +15,7 @@ from mtm.config import AS_IT_IS, Reading
 from mtm.datasets.adroit_success import achieved
 from mtm.datasets.d4rl_catalog import CATALOG, MIRRORS_VARIABLE, entry_of_file, file_names
 from mtm.datasets.download import fetch
-from mtm.datasets.layout import END_FLAGS, OFFSETS, as_horizon, dataset_of
+from mtm.datasets.layout import END_FLAGS, PRESENT, as_horizon, columns_to_read, dataset_of
 from mtm.errors import DataError, unknown
 from mtm.scores import family, is_adroit
 from mtm.trajectories import Metadata, TrajectoryDataset
@@ -39,7 +39,7 @@ def load_file(path: Path, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
 
     Other arrays at the top level become modalities of their own name; groups (`infos`, `metadata`)
     are left alone, but Adroit's `infos/goal_achieved` replaces the dense rewards; where it is
-    missing, as in D4RL's own files, success is told from the observations. The attributes
+    missing, as in D4RL's own files, success is computed from the observations. The attributes
     `env_id` and `max_episode_steps` are taken if there; D4RL's own files, known by their names,
     have neither, and get those of the environment that they belong to.
 
@@ -141,16 +141,12 @@ def _success(task: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[An
 
 
 def _wanted(path: Path, file: h5py.File, reading: Reading) -> list[str]:
-    """The arrays to read: those that the user names, else all at the top level."""
+    """The arrays to read: those that the user names, in groups too, else all at the top level."""
     top = [key for key, item in file.items() if isinstance(item, h5py.Dataset)]
     asked = [column for columns in reading.columns_of().values() for column in columns]
-    for column in asked:
-        if not isinstance(file.get(column), h5py.Dataset):
-            raise DataError(f"{path}: {unknown('column', column, top)}")
-    ends = [key for key in top if key in (*END_FLAGS, OFFSETS, reading.episode)]
-    if not asked:
-        return [key for key in top if key not in NOT_MODALITIES]
-    return list(dict.fromkeys([*asked, *ends]))
+    named = [key for column in asked for key in (column, column + PRESENT)]
+    found = [key for key in named if isinstance(file.get(key), h5py.Dataset)]
+    return columns_to_read(str(path), dict.fromkeys([*top, *found]), reading, NOT_MODALITIES)
 
 
 def _read(path: Path, key: str | bytes, item: h5py.Dataset) -> NDArray[Any]:

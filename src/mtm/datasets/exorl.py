@@ -105,19 +105,6 @@ def load_directory(
         raise error.at(path) from error
 
 
-def physics(path: Path) -> NDArray[np.float64]:
-    """The states of the physics after each step of `load_directory(path)`, (N, numbers).
-
-    Raises:
-        DataError: There are no episodes, or a file is damaged.
-    """
-    parts = [_read(file, ("physics",))["physics"][1:] for file in _some_files(path)]
-    try:
-        return np.concatenate(parts, dtype=np.float64)
-    except (ValueError, TypeError) as error:
-        raise DataError(f"{path}: the physics differs between files ({error}).") from error
-
-
 def _some_files(path: Path) -> list[Path]:
     files = _files(path)
     if not files:
@@ -132,12 +119,12 @@ def _files(path: Path) -> list[Path]:
 
 def _metadata(path: Path, task: str | None) -> Metadata:
     if task is None:
-        return Metadata(source=path.name, notes={"rewards": "as stored"})
+        return Metadata(source=path.name, notes={"reward_source": "as stored"})
     return Metadata(
         source=path.name,
         env_id=f"dmc:walker-{task}",
         horizon=SUITE_STEPS,
-        notes={"rewards": f"of the task {task}, from the stored physics"},
+        notes={"reward_source": f"the task {task}, from the stored physics"},
     )
 
 

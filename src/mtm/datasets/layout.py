@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +53,23 @@ MODALITY_NAMES = {
     "next.reward": "rewards",
 }
 """What others call otherwise than we do."""
+
+
+class LackingError(DataError):
+    """Data have nothing of some modalities that the reading names.
+
+    Args:
+        *faults: One for each of these modalities.
+        names: The modalities.
+    """
+
+    def __init__(self, *faults: str, names: Iterable[str] = ()) -> None:
+        super().__init__(*faults)
+        self.names = tuple(names)
+
+    def at(self, place: object) -> LackingError:
+        """The same faults, each told with where it is."""
+        return LackingError(*super().at(place).faults, names=self.names)
 
 
 def dataset_of(
@@ -109,12 +126,13 @@ def declare(
     """The modalities of arrays: guessed, with the roles that the user said.
 
     Raises:
-        DataError: A role is given to a modality that is not there.
+        LackingError: A role is given to a modality that is not there.
     """
     roles: dict[str, Any] = reading.role_of()
-    for name in roles:
-        if name not in arrays:
-            raise DataError(unknown("modality in reading.roles:", name, arrays))
+    lacking = [name for name in roles if name not in arrays]
+    if lacking:
+        faults = (unknown("modality in reading.roles:", name, arrays) for name in lacking)
+        raise LackingError(*faults, names=lacking)
     found = []
     for name, values in arrays.items():
         guess = infer_modality(name, values, present.get(name))
@@ -164,6 +182,47 @@ def episode_column(source: str, names: Iterable[str], reading: Reading) -> str |
     return reading.episode or next((name for name in EPISODE_COLUMNS if name in names), None)
 
 
+def asked_columns(source: str, names: Collection[str], reading: Reading) -> list[str]:
+    """The columns that the user names; none if all are to be read under their own names.
+
+    Raises:
+        LackingError: Some modalities have none of their columns among the names, others all.
+        DataError: A modality has a part of its columns only, or no modality has any.
+    """
+    wanted = reading.columns_of()
+    missing = {name: [c for c in columns if c not in names] for name, columns in wanted.items()}
+    faults = [f"{source}: {unknown('column', m[0], names)}" for m in missing.values() if m]
+    if not faults:
+        return [column for columns in wanted.values() for column in columns]
+    lacking = [name for name, columns in wanted.items() if len(missing[name]) == len(columns)]
+    if len(lacking) < len(faults) or len(lacking) == len(wanted):
+        raise DataError(*faults)
+    raise LackingError(*faults, names=lacking)
+
+
+def columns_to_read(
+    source: str, names: Collection[str], reading: Reading, left_out: Collection[str]
+) -> list[str]:
+    """The columns that the user names, and what belongs to them: marks, and ends of episodes.
+
+    Args:
+        source: Told in errors.
+        names: All that are there.
+        reading: If it names none, all are read.
+        left_out: But for these.
+
+    Raises:
+        DataError: As `asked_columns` and `episode_column`.
+    """
+    episode = episode_column(source, names, reading)
+    asked = asked_columns(source, names, reading)
+    if not asked:
+        return [name for name in names if name not in left_out or name == episode]
+    marks = [column + PRESENT for column in asked]
+    beside = [name for name in names if name in (*marks, *END_FLAGS, OFFSETS, episode)]
+    return list(dict.fromkeys([*asked, *beside]))
+
+
 def as_horizon(source: object, value: Any) -> int | None:
     """The horizon that a file states as `max_episode_steps`.
 
@@ -192,7 +251,8 @@ def _offsets(source: str, arrays: Mapping[str, NDArray[Any]], reading: Reading) 
         raise DataError(
             f"{source}: nothing says where episodes end. Add {OFFSETS!r} (E + 1 integers), a flag "
             f"per step named {' or '.join(END_FLAGS)}, or name the column that tells episodes "
-            f"apart (reading.episode); the file holds {', '.join(arrays)}."
+            "apart (--reading.episode on the command line, Reading(episode=...) in Python); the "
+            f"file holds {', '.join(arrays)}."
         )
     ends = np.logical_or.reduce(flags)
     if not ends.any():
@@ -228,12 +288,9 @@ def _modalities(
         raise DataError(
             f"{source}: no modality found; the file holds {', '.join(arrays) or 'nothing'}."
         )
-    wanted = reading.columns_of() or {MODALITY_NAMES.get(key, key): (key,) for key in columns}
+    asked_columns(source, columns, reading)
     values, present = {}, {}
-    for name, parts in wanted.items():
-        for part in parts:
-            if part not in columns:
-                raise DataError(f"{source}: {unknown('column', part, columns)}")
+    for name, parts in (reading.columns_of() or _usual_names(source, columns)).items():
         chosen = [columns[part] for part in parts]
         values[name] = (
             chosen[0]
@@ -246,3 +303,18 @@ def _modalities(
         if marks:
             present[name] = np.logical_and.reduce(marks)
     return values, present
+
+
+def _usual_names(source: str, columns: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Modality -> its column, where the user names none."""
+    found: dict[str, tuple[str, ...]] = {}
+    for column in columns:
+        name = MODALITY_NAMES.get(column, column)
+        if name in found:
+            raise DataError(
+                f"{source}: {found[name][0]!r} and {column!r} are both taken for modality "
+                f"{name!r}. Name the columns to read, such as {name}={column} (--reading.columns "
+                "on the command line, Reading(columns=...) in Python)."
+            )
+        found[name] = (column,)
+    return found

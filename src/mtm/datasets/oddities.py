@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from mtm import environments
 from mtm.errors import MTMError
 from mtm.modalities import Modality
+from mtm.scores import SUITE_PREFIX
 from mtm.trajectories import TrajectoryDataset
 
 TOLERANCE = 1e-4
 """How far beyond its bounds an action may be: rounding to float32 is no oddity."""
 
+MOST_LISTED = 8
+"""Features or modalities that a line lists."""
+
 
 def oddities(dataset: TrajectoryDataset) -> Iterator[str]:
     """A line for each thing that looks odd, with its place and a cure."""
+    yield from _roles(dataset)
     yield from _lengths(dataset)
     for m in dataset.modalities:
         if m.kind == "continuous":
             yield from _constant_features(dataset, m)
     yield from _environment(dataset)
+
+
+def _roles(dataset: TrajectoryDataset) -> Iterator[str]:
+    states = [m.name for m in dataset.modalities if m.role == "state"]
+    if len(states) > 1 and all(m.role != "action" for m in dataset.modalities):
+        yield (
+            f"no modality of role action; {len(states)} of role state ({_listed(states)}): join "
+            "columns with --reading.columns, name roles with --reading.roles."
+        )
 
 
 def _lengths(dataset: TrajectoryDataset) -> Iterator[str]:
@@ -46,8 +60,12 @@ def _constant_features(dataset: TrajectoryDataset, m: Modality) -> Iterator[str]
         low, high = np.minimum(low, chunk.min(axis=0)), np.maximum(high, chunk.max(axis=0))
     constant = np.flatnonzero((low == high).reshape(-1))
     if len(constant):
-        listed = ", ".join(map(str, constant[:8])) + (", ..." if len(constant) > 8 else "")
-        yield f"modality {m.name!r}: feature(s) {listed} never change."
+        yield f"modality {m.name!r}: feature(s) {_listed(constant)} never change."
+
+
+def _listed(items: Sequence[object] | np.ndarray) -> str:
+    """The first of many."""
+    return ", ".join(map(str, items[:MOST_LISTED])) + ", ..." * (len(items) > MOST_LISTED)
 
 
 def _environment(dataset: TrajectoryDataset) -> Iterator[str]:
@@ -55,6 +73,12 @@ def _environment(dataset: TrajectoryDataset) -> Iterator[str]:
     env_id = dataset.metadata.env_id
     actions = [m for m in dataset.modalities if m.role == "action"]
     if env_id is None or len(actions) != 1 or actions[0].kind != "continuous":
+        return
+    if ":" in env_id and not env_id.startswith(SUITE_PREFIX):
+        yield (
+            f"the environment {env_id} names a module, which is not imported on the word of a data "
+            "file, so bounds were not compared."
+        )
         return
     try:
         env = environments.make(env_id)

@@ -6,6 +6,7 @@ LeRobot's data sets are of this kind.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtm.config import AS_IT_IS, Reading
-from mtm.datasets.layout import END_FLAGS, PRESENT, dataset_of, episode_column
-from mtm.errors import DataError, require, unknown
+from mtm.datasets.layout import END_FLAGS, PRESENT, columns_to_read, dataset_of, episode_column
+from mtm.errors import DataError, require
 from mtm.trajectories import Metadata, TrajectoryDataset
 
 EXTRA = "parquet"
@@ -37,58 +38,64 @@ def load_file(path: Path, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
         names = parquet.read_schema(path).names
     except damage as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}. Fetch it again.") from error
-    chosen = _wanted(str(path), names, reading)
+    chosen = columns_to_read(str(path), names, reading, BOOKKEEPING)
     try:
         table = parquet.read_table(path, columns=chosen)
     except damage as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}. Fetch it again.") from error
     arrays: dict[str, NDArray[Any]] = {}
+    known: dict[str, NDArray[Any]] = {}
     for name in chosen:
-        _add_column(path, name, table.column(name).combine_chunks(), arrays)
+        column = table.column(name).combine_chunks()
+        arrays[name] = _numbers(path, name, column)
+        if column.null_count and not _is_flag(name, chosen):
+            known[name] = ~np.asarray(column.is_null())
+    episode = episode_column(str(path), names, reading)
+    if episode in known:
+        raise DataError(
+            f"{path}: column {episode!r} tells episodes apart, but is null in row "
+            f"{int(np.argmin(known[episode]))}."
+        )
+    for name, where in known.items():
+        mark = name + PRESENT
+        arrays[mark] = np.logical_and(where, arrays.get(mark, True))
     return dataset_of(str(path), arrays, reading, Metadata(source=path.name))
 
 
-def _wanted(source: str, names: list[str], reading: Reading) -> list[str]:
-    """The columns to read: those of the user, else all that can be modalities."""
-    episode = episode_column(source, names, reading)
-    asked = [column for columns in reading.columns_of().values() for column in columns]
-    for column in asked:
-        if column not in names:
-            raise DataError(f"{source}: {unknown('column', column, names)}")
-    chosen = asked or [name for name in names if name not in BOOKKEEPING]
-    ends = [episode] if episode else [flag for flag in END_FLAGS if flag in names]
-    return list(dict.fromkeys([*chosen, *ends]))
-
-
-def _add_column(path: Path, name: str, column: Any, arrays: dict[str, NDArray[Any]]) -> None:
-    """A column as an array, (N,) or (N, width), and the marks of its nulls."""
-    values, known = column, None
-    if column.null_count:
-        known = ~np.asarray(column.is_null())
+def _numbers(path: Path, name: str, column: Any) -> NDArray[Any]:
+    """A column as an array, (N,) or (N, width); what stands in place of its nulls is no value."""
     if _is_list(column):
-        lengths = np.asarray(column.value_lengths().fill_null(0))
-        width = int(lengths.max(initial=0))
-        full = lengths == width if known is None else (lengths == width) | ~known
-        if not full.all():
-            row = int(np.argmin(full))
-            raise DataError(
-                f"{path}: column {name!r} has {lengths[row]} numbers in row {row} and {width} in "
-                "others; all rows need equally many."
-            )
+        width = _width(path, name, column)
         values = column.drop_null().flatten()
-    array = values.to_numpy(zero_copy_only=False)
+    else:
+        values = _filled(column)
+    array: NDArray[Any] = values.to_numpy(zero_copy_only=False)
     if array.dtype.kind not in "fiub":
         raise DataError(
             f"{path}: column {name!r} holds {column.type}; numbers, or lists of numbers, are "
-            "needed. Name the columns to read (reading.columns)."
+            "needed. Name the columns to read (--reading.columns on the command line, "
+            "Reading(columns=...) in Python)."
         )
-    if _is_list(column):
-        rows = np.zeros((len(column), width), array.dtype)
-        rows[slice(None) if known is None else known] = array.reshape(-1, width)
-        array = rows
-    arrays[name] = array
-    if known is not None:
-        arrays[name + PRESENT] = known
+    if not _is_list(column):
+        return array
+    rows = np.zeros((len(column), width), array.dtype)
+    known = ~np.asarray(column.is_null())
+    rows[known] = array.reshape(known.sum(), width)
+    return rows
+
+
+def _width(path: Path, name: str, column: Any) -> int:
+    """How many numbers each list of a column has."""
+    lengths = np.asarray(column.value_lengths().fill_null(0))
+    width = int(lengths.max(initial=0))
+    fits = (lengths == width) | np.asarray(column.is_null())
+    if not fits.all():
+        row = int(np.argmin(fits))
+        raise DataError(
+            f"{path}: column {name!r} has {lengths[row]} numbers in row {row} and {width} in "
+            "others; all rows need equally many."
+        )
+    return width
 
 
 def _is_list(column: Any) -> bool:
@@ -98,3 +105,17 @@ def _is_list(column: Any) -> bool:
         or types.is_large_list(column.type)
         or types.is_fixed_size_list(column.type)
     )
+
+
+def _filled(column: Any) -> Any:
+    """A column without nulls, if they would make other numbers of integers and booleans."""
+    types = require("pyarrow.types", extra=EXTRA)
+    if types.is_integer(column.type):
+        return column.fill_null(0)
+    return column.fill_null(False) if types.is_boolean(column.type) else column
+
+
+def _is_flag(name: str, names: Collection[str]) -> bool:
+    """Whether a column marks ends of episodes, or where another is present; a null is no mark."""
+    is_mark = name.endswith(PRESENT) and name.removesuffix(PRESENT) in names
+    return is_mark or name in END_FLAGS

@@ -15,7 +15,6 @@ Values are checked when a store is written, so opening one compares only sizes w
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mtm.datasets.appearing import appearing
 from mtm.datasets.directory import joint_endings, joint_metadata, joint_modality
 from mtm.datasets.layout import OFFSETS
 from mtm.errors import DataError
@@ -88,26 +88,26 @@ def open_store(path: Path) -> TrajectoryDataset:
 def write_store(parts: Iterable[TrajectoryDataset], path: Path, source: str) -> None:
     """Write data sets one after the other into a new store; one at a time is in memory.
 
-    A modality that a part lacks is absent there. Until all is written the store is called
-    `PATH.partial`, which is removed when anything fails.
+    A modality that a part lacks is absent there. The store appears when all is written.
 
     Raises:
         DataError: The place is taken, or a modality differs between two parts.
     """
-    if path.exists():
-        raise DataError(f"{path} exists already; remove it, or choose another place.")
-    partial = path.with_name(f"{path.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
-        with _Writer(partial) as writer:
-            for part in parts:
-                writer.append(part)
-            writer.finish(source)
-        partial.rename(path)
-    except BaseException:
-        shutil.rmtree(partial)
-        raise
+    with appearing(path) as folder:
+        write_into(parts, folder, source)
+
+
+def write_into(parts: Iterable[TrajectoryDataset], folder: Path, source: str) -> None:
+    """Write as `write_store` does, into a folder that is made and that others may see half done.
+
+    Raises:
+        DataError: A modality differs between two parts.
+    """
+    folder.mkdir()
+    with _Writer(folder) as writer:
+        for part in parts:
+            writer.append(part)
+        writer.finish(source)
 
 
 class _Writer:

@@ -4,13 +4,14 @@ A note is a number per step that is no modality: it is written as `infos/NAME`, 
 takes it for one. It can still be read by that name, in HDF5 and `.npz` also as a column
 (reading.columns). Whatever is written has a temporary name until it is whole.
 
+Notes on the whole set, those of its metadata, are attributes in HDF5. In `.npz` they lie beside the
+arrays, so one that has the name of an array is not written there.
+
 An HDF5 file must say why an episode ended: see `mtm.endings`. The others say it where it is known.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtm.datasets import directory, store
+from mtm.datasets.appearing import appearing, refuse_existing
 from mtm.datasets.layout import INFOS, OFFSETS, PRESENT, TERMINALS, TIMEOUTS
 from mtm.endings import terminal_endings
 from mtm.errors import DataError
@@ -41,8 +43,7 @@ def check_destination(path: Path) -> None:
         DataError: Something is there already, or it has the name of a kind of file that is not
             written.
     """
-    if path.exists():
-        raise DataError(f"{path} exists already; remove it, or choose another place.")
+    refuse_existing(path)
     if path.suffix in READ_ONLY:
         raise DataError(
             f"{path}: {path.suffix} is not written. Choose a name that ends in "
@@ -61,19 +62,15 @@ def write(parts: Parts, path: Path, source: str) -> None:
         source: What the data come from.
 
     Raises:
-        DataError: The place is taken or cannot be written to.
+        DataError: The place is taken or cannot be written to, or a modality has a name that the
+            kind of file needs for something else.
     """
     check_destination(path)
-    temporary = path.with_name(f".{path.name}.tmp")
-    _remove(temporary)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _WRITERS.get(path.suffix, _write_store)(parts, temporary, source)
-        temporary.rename(path)
+        with appearing(path) as temporary:
+            _WRITERS.get(path.suffix, _write_store)(parts, temporary, source)
     except OSError as error:
         raise DataError(f"could not write {path}: {error}.") from error
-    finally:
-        _remove(temporary)
 
 
 def _write_hdf5(parts: Parts, path: Path, source: str) -> None:
@@ -86,21 +83,31 @@ def _write_hdf5(parts: Parts, path: Path, source: str) -> None:
         for key in [key for key in file if key.endswith(PRESENT)]:
             if file[key][()].all():
                 del file[key]
-    with path.open("rb") as written:
-        os.fsync(written.fileno())
 
 
 def _columns(part: TrajectoryDataset, notes: Notes) -> dict[str, NDArray[Any]]:
     """D4RL's arrays of some episodes."""
     names = {"states": "observations"}
-    columns = {names.get(n, n): part.arrays[n] for n in part.names}
-    columns |= {names.get(n, n) + PRESENT: mask for n, mask in part.present.items()}
+    columns = [(names.get(n, n), part.arrays[n]) for n in part.names]
+    columns += [(names.get(n, n) + PRESENT, mask) for n, mask in part.present.items()]
     terminated = terminal_endings(part)
-    columns[TERMINALS] = _flags(part, terminated)
-    columns[TIMEOUTS] = _flags(part, ~terminated)
+    columns += [(TERMINALS, _flags(part, terminated)), (TIMEOUTS, _flags(part, ~terminated))]
     if is_adroit(str(part.metadata.env_id)) and "rewards" in part.names:
-        columns[f"{INFOS}goal_achieved"] = part.arrays["rewards"]
-    return columns | {INFOS + key: values for key, values in notes.items()}
+        columns.append((f"{INFOS}goal_achieved", part.arrays["rewards"]))
+    return _by_name([*columns, *((INFOS + key, values) for key, values in notes.items())])
+
+
+def _by_name(columns: Iterable[tuple[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Arrays under their names; none replaces another."""
+    found: dict[str, NDArray[Any]] = {}
+    for name, values in columns:
+        if name in found:
+            raise DataError(
+                f"two arrays of the file would be called {name!r}, one of them a modality. Give "
+                "the modality another name, or write a store."
+            )
+        found[name] = values
+    return found
 
 
 def _flags(part: TrajectoryDataset, episodes: BoolArray) -> BoolArray:
@@ -123,18 +130,16 @@ def _append(file: h5py.File, key: str, values: NDArray[Any]) -> None:
 def _write_npz(parts: Parts, path: Path, source: str) -> None:
     collected = list(parts)
     joined = directory.join([part for part, _ in collected], source)
-    arrays: dict[str, Any] = dict(joined.arrays)
-    arrays |= {name + PRESENT: mask for name, mask in joined.present.items()}
-    arrays[OFFSETS] = np.append(joined.starts, joined.num_steps)
+    arrays = list(joined.arrays.items())
+    arrays += [(name + PRESENT, mask) for name, mask in joined.present.items()]
+    arrays.append((OFFSETS, np.append(joined.starts, joined.num_steps)))
     if joined.terminated is not None:
-        arrays[TERMINALS] = _flags(joined, joined.terminated)
+        arrays.append((TERMINALS, _flags(joined, joined.terminated)))
     for key in collected[0][1]:
-        arrays[INFOS + key] = np.concatenate([notes[key] for _, notes in collected])
-    arrays |= {key: np.array(value) for key, value in _attributes(joined.metadata).items()}
+        arrays.append((INFOS + key, np.concatenate([notes[key] for _, notes in collected])))
+    content: dict[str, Any] = _attributes(joined.metadata) | _by_name(arrays)
     with path.open("wb") as file:
-        np.savez_compressed(file, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
+        np.savez_compressed(file, **content)
 
 
 def _write_store(parts: Parts, path: Path, source: str) -> None:
@@ -146,7 +151,7 @@ def _write_store(parts: Parts, path: Path, source: str) -> None:
                 kept.setdefault(key, []).append(values)
             yield part
 
-    store.write_store(episodes(), path, source)
+    store.write_into(episodes(), path, source)
     (path / INFOS).mkdir()
     for key, pieces in kept.items():
         np.save(path / INFOS / f"{key}.npy", np.concatenate(pieces))
@@ -166,10 +171,3 @@ def _attributes(metadata: Metadata) -> dict[str, Any]:
     if metadata.horizon is not None:
         found["max_episode_steps"] = metadata.horizon
     return found
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    elif path.exists():
-        path.unlink()
