@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +13,21 @@ import pytest
 
 from mtm import checkpoint, datasets
 from mtm.cli import main
+from mtm.config import ReturnsConfig
 from mtm.errors import DataError
-from mtm.evaluate import held_out_episodes, prediction_error
-from mtm.run import load_run
+from mtm.evaluate import (
+    SWEEP,
+    Request,
+    assemble,
+    find_environment,
+    held_out_episodes,
+    prediction_error,
+)
+from mtm.returns import add_returns
+from mtm.run import Run, load_run
+from mtm.showcase import mean_of_quantiles
+from mtm.training import train
+from mtm.trajectories import Metadata, TrajectoryDataset
 
 pytest.importorskip("mujoco", reason="the extra `sim` is not installed")
 pytest.importorskip("matplotlib", reason="the extra `report` is not installed")
@@ -37,7 +52,9 @@ ROLL = {"target", "episodes", "return", "score", "length", "success", "failures"
 
 
 def test_the_json_has_its_stable_form(hopper: Path, result: dict) -> None:
-    assert {"run", "step", "data", "tasks"} <= set(result)
+    header = {"run", "step", "weights", "data", "environment", "episodes", "seed", "tasks"}
+    assert set(result) == header
+    assert (result["environment"], result["episodes"]) == ("Hopper-v5", 2)
     tasks = result["tasks"]
     assert set(tasks) == {"fd", "id", "bc", "rcbc", "two_stage"}
     assert set(tasks["fd"]) == {"normalized", "raw", "copy_last"}
@@ -68,6 +85,51 @@ def test_numbers_repeat(hopper: Path, result: dict) -> None:
     assert kept["rcbc"] == result["tasks"]["rcbc"]  # not asked for again, so still there
 
 
+@pytest.fixture
+def point_mass_file(point_mass: TrajectoryDataset, tmp_path: Path) -> Path:
+    file = tmp_path / "data.npz"
+    np.savez(file, **point_mass.arrays, offsets=[0, *point_mass.ends])
+    return file
+
+
+def test_numbers_of_the_same_weights_are_kept_together(
+    point_mass_file: Path, tmp_path: Path
+) -> None:
+    out, kept = tmp_path / "run", tmp_path / "run" / "evaluation.json"
+    words = ["--preset", "tiny", "--steps", "2", "--out", str(out)]
+
+    def measured(*more: str) -> dict:
+        assert main(["eval", str(out), *more]) == 0
+        return json.loads(kept.read_text())
+
+    assert main(["train", "--data", str(point_mass_file), *words]) == 0
+    first = measured("--tasks", "fd")
+    digests = json.loads((out / "checkpoints" / "step-000000002" / "state.json").read_text())
+    assert first["weights"] == digests["sha256"]["model.safetensors"]
+    both = measured("--tasks", "id")["tasks"]
+    assert set(both) == {"fd", "id"}
+    hidden = point_mass_file.rename(tmp_path / "hidden.npz")
+    assert measured("--tasks", "id", "bc")["tasks"] == both | {"bc": None}  # nothing was lost
+    hidden.rename(point_mass_file)
+    assert set(measured("--tasks", "fd", "--episodes", "3")["tasks"]) == {"fd"}
+    assert set(measured("--tasks", "fd", "--seed", "3")["tasks"]) == {"fd"}
+    before = kept.read_text()
+    assert set(measured("--tasks", "id", "--seed", "3")["tasks"]) == {"fd", "id"}
+    again = ["train", "--data", str(point_mass_file), *words, "--seed", "5", "--overwrite"]
+    assert main(again) == 0
+    kept.write_text(before)
+    assert set(measured("--tasks", "id", "--seed", "3")["tasks"]) == {"id"}  # other weights
+    kept.write_text(json.dumps({"step": 2, "data": first["data"], "seed": 3, "tasks": both}))
+    assert set(measured("--tasks", "fd", "--seed", "3")["tasks"]) == {"fd"}  # of an older version
+
+
+def test_the_best_of_a_sweep_may_have_earned_nothing() -> None:
+    means = dict(zip(SWEEP, [-2.0, None, 0.0, -1.0, None, -3.0], strict=True))
+    rolls = {f"rcbc/{f}": {"return": {"mean": mean}} for f, mean in means.items()}
+    best = assemble("rcbc", rolls | {"rcbc/auto": {"return": {"mean": 1.0}}})["best"]
+    assert best["return"]["mean"] == 0.0
+
+
 def test_errors_are_those_of_validation(hopper: Path) -> None:
     run = load_run(hopper)
     held_out = held_out_episodes(run)
@@ -89,9 +151,81 @@ def test_evaluation_without_an_environment(tmp_path: Path, capsys) -> None:
     assert result["tasks"]["fd"]["normalized"] > 0
 
 
-def test_evaluation_without_the_data(tmp_path: Path, capsys, point_mass) -> None:
-    file = tmp_path / "data.npz"
-    np.savez(file, **point_mass.arrays, offsets=[0, *point_mass.ends])
+def test_no_module_is_imported_on_the_word_of_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "untrusted_module.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    metadata, said = Metadata(env_id="untrusted_module:Thing-v0"), []
+    assert find_environment(metadata, Request(), said.append) is None
+    assert "--env untrusted_module:Thing-v0" in said[0]
+    assert "untrusted_module" not in sys.modules
+    typed = Request(env_id="untrusted_module:Thing-v0")
+    assert find_environment(metadata, typed, said.append) == typed.env_id
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a: {**a, "states": a["states"][:, :3]}, r"'states' has shape .*, 3\); .* \(4,\)"),
+        (lambda a: {"states": a["states"]}, r"data have states; .* needs returns, actions"),
+        (lambda a: {k: a[k] for k in ("states", "actions")}, r"needs returns\. .* of 'rewards'"),
+        (lambda a: {"waves": a["states"]}, "the model knows states, returns, actions"),
+    ],
+)
+def test_other_data_must_fit(
+    change, message: str, point_mass: TrajectoryDataset, point_mass_run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "other.npz"
+    np.savez(file, **change(point_mass.arrays), offsets=[0, *point_mass.ends])
+    with pytest.raises(DataError, match=message):
+        held_out_episodes(point_mass_run, str(file))
+
+
+def test_other_data_may_have_more(
+    point_mass: TrajectoryDataset, point_mass_run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "other.npz"
+    more = {"camera": point_mass.arrays["states"][:, :1]}
+    np.savez(file, **point_mass.arrays, **more, offsets=[0, *point_mass.ends])
+    held_out = held_out_episodes(point_mass_run, str(file))
+    assert held_out.names == ("states", "returns", "actions")
+    assert prediction_error(point_mass_run, held_out, "fd")["normalized"] > 0
+
+
+@pytest.fixture(scope="module")
+def point_mass_run(point_mass: TrajectoryDataset, tmp_path_factory) -> Run:
+    return _trained(point_mass, tmp_path_factory.mktemp("point-mass") / "run")
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory) -> Run:
+    """States and actions are classes."""
+    steps = np.arange(800)
+    arrays = {"states": steps % 5, "actions": steps % 3, "rewards": steps % 2.0}
+    file = tmp_path_factory.mktemp("chain") / "data.npz"
+    np.savez(file, **arrays, offsets=np.arange(0, 801, 40))
+    return _trained(str(file), file.parent / "run")
+
+
+def _trained(data: str | TrajectoryDataset, out: Path) -> Run:
+    from mtm.config import preset
+
+    return train(data, replace(preset("tiny"), steps=2), out, silent=True)
+
+
+def test_classes_have_no_normalised_error(chain: Run, tmp_path: Path, capsys) -> None:
+    file = tmp_path / "scores.json"
+    assert main(["eval", str(chain.path), "--tasks", "fd", "id", "--json", str(file)]) == 0
+    tasks = json.loads(file.read_text(), parse_constant=pytest.fail)["tasks"]
+    assert tasks["id"]["normalized"] is None
+    assert tasks["fd"]["copy_last"] is None
+    assert 0 <= tasks["fd"]["raw"] <= 1
+    assert "inverse dynamics" in capsys.readouterr().out
+
+
+def test_evaluation_without_the_data(tmp_path: Path, capsys, point_mass, point_mass_file) -> None:
+    file = point_mass_file
     out = str(tmp_path / "run")
     main(["train", "--data", str(file), "--preset", "tiny", "--out", out, "--steps", "2"])
     file.unlink()
@@ -181,6 +315,57 @@ def test_the_report_is_one_self_contained_page(hopper: Path, capsys) -> None:
     assert text.count("data:image/png;base64,") == len(pictures)
     assert "http" not in text
     assert "best of sweep" in text
+
+
+@pytest.mark.parametrize(
+    ("states", "message"),
+    [
+        ({"states": np.arange(800) % 5}, "open-loop .* not drawn: 'states' holds classes"),
+        ({"left": np.zeros(800), "right": np.ones(800)}, "open-loop .* not drawn: .* left, right"),
+    ],
+)
+def test_a_report_leaves_out_what_cannot_be_drawn(states, message: str, tmp_path: Path) -> None:
+    from mtm.report.page import write_report
+
+    data, file, said = states | {"actions": np.arange(800) % 3}, tmp_path / "data.npz", []
+    np.savez(file, **data, offsets=np.arange(0, 801, 40))
+    run = _trained(str(file), tmp_path / "run")
+    (run.path / "metrics.csv").unlink()
+    nothing = {"mean": None, "std": None}
+    roll = {"target": 1.0, "episodes": 0, "return": nothing, "score": nothing}
+    errors = {"normalized": None, "raw": 0.5, "copy_last": None}
+    rcbc = {"auto": roll, "fixed": roll, "sweep": {"1.0": roll}, "best": roll}
+    result = {"step": 2, "seed": 0, "tasks": {"bc": roll, "rcbc": rcbc, "fd": errors}}
+    (run.path / "evaluation.json").write_text(json.dumps(result))
+    page = write_report(run, tmp_path / "report", say=said.append)
+    assert "Forward dynamics" in page.read_text()
+    for expected in ("no training curves .*metrics.csv", message, "no episode finished"):
+        assert any(re.search(expected, line) for line in said), said
+
+
+def test_targets_of_discounted_returns_are_drawn_apart() -> None:
+    from mtm.report.pictures import asked_and_got
+
+    rolls = {
+        str(target): {"target": target, "return": {"mean": 2 * target, "std": 1.0}}
+        for target in (1.0, 2.0)
+    }
+    tasks = {"rcbc": {"auto": rolls["2.0"], "sweep": rolls}}
+    for discounted, label in ((False, "return asked for"), (True, "discounted return asked for")):
+        (axes,) = asked_and_got(tasks, discounted=discounted).axes
+        assert axes.get_xlabel() == label
+        assert ("asked" in [line.get_label() for line in axes.lines]) != discounted
+
+
+def test_the_mean_of_the_data_from_their_quantiles() -> None:
+    values = np.random.default_rng(0).uniform(size=5000) ** 4
+    quantiles = np.percentile(values, range(101))
+    assert mean_of_quantiles(quantiles) == pytest.approx(values.mean(), rel=0.002)
+    assert quantiles.mean() > 1.01 * values.mean()
+    hopper = add_returns(datasets.load("builtin:hopper"), ReturnsConfig(kind="sum"))
+    first = hopper.arrays["returns"][hopper.starts]
+    mean = mean_of_quantiles(np.percentile(first, range(101)))
+    assert mean == pytest.approx(first.mean(), rel=0.002)
 
 
 def test_demo_shows_seven_uses(tmp_path: Path, capsys) -> None:

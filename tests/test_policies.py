@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mtm import policies, queries, targets
+from mtm import asking, policies, queries, targets
 from mtm.asking import ask
 from mtm.config import ReturnsConfig
 from mtm.errors import ConfigError, DataError
 from mtm.policies import MaskedPolicy, Way
+from mtm.returns import add_returns
 from mtm.run import Run
 from mtm.training import train
 
@@ -87,6 +88,17 @@ def test_a_joined_policy_acts_as_its_parts(run) -> None:
         np.testing.assert_allclose(together[:, 2 * i : 2 * i + 2], alone, rtol=1e-3, atol=1e-4)
 
 
+def test_a_batch_may_be_asked_in_parts(run, monkeypatch) -> None:
+    """Also where a part wants nothing of a modality that another does: only two rows imagine."""
+    joined = policies.join([policies.behavior_cloning(run), policies.two_stage(run)])
+    states = some_states(3, 4)
+    joined.reset(4)
+    whole = drive(joined, states)
+    monkeypatch.setattr(asking, "LARGEST_BATCH", 2)
+    joined.reset(4)
+    np.testing.assert_allclose(drive(joined, states), whole, rtol=1e-3, atol=1e-4)
+
+
 def test_rows_go_on_alike_when_others_drop_out(run) -> None:
     states = some_states(8, 3)
     policy = policies.return_conditioned(run, "fraction:1.0", history=2)
@@ -156,6 +168,52 @@ def test_sums_of_returns_are_counted_down(point_mass, tiny, tmp_path) -> None:
     policy.observe(np.array([1e6]), np.array([False]))
     lowest = own.normalizer.statistics["returns"].low
     assert policy._asked_returns()[0].tolist() == [lowest] * 4  # never beyond what the data know
+
+
+def test_without_a_discount_what_is_left_is_counted_exactly(run) -> None:
+    policy = policies.return_conditioned(run, "fraction:0.6")
+    target, gained = policy.ways[0].target, 0.0
+    rewards = target + np.random.default_rng(0).uniform(-0.1, 0.1, 12)
+    for step, reward in enumerate(rewards):
+        expected = np.float32(target if step == 0 else (target * 20 - gained) / (20 - step))
+        assert policy._asked_returns()[0, 0] == expected
+        policy.observe(np.array([reward]), np.array([False]))
+        gained += reward
+
+
+@pytest.fixture(scope="module", params=["sum", "average"])
+def discounted(request, tmp_path_factory, point_mass) -> Run:
+    from mtm.config import preset
+
+    returns = ReturnsConfig(kind=request.param, discount=0.9)
+    config = replace(preset("tiny"), steps=2, returns=returns)
+    return train(point_mass, config, tmp_path_factory.mktemp("d") / "run", silent=True)
+
+
+def test_discounted_returns_are_counted_down_as_in_the_data(discounted, point_mass) -> None:
+    """Whoever earns what an episode of the data did is asked for the returns of that episode."""
+    data = add_returns(point_mass, discounted.description.train.returns)
+    known = discounted.normalizer.statistics["returns"]
+    episode = data.episode(7)
+    policy = MaskedPolicy(discounted, [Way(target=float(episode["returns"][0]))])
+    for asked, reward in zip(episode["returns"], episode["rewards"], strict=True):
+        expected = np.clip(asked, known.low, known.high)
+        np.testing.assert_allclose(policy._asked_returns()[0], expected, rtol=1e-4)
+        policy.observe(np.array([reward]), np.array([False]))
+    for _ in range(20_000):  # the worth of a reward falls below what a number can hold
+        policy.observe(np.zeros(1), np.array([False]))
+    assert np.isfinite(policy._asked_returns()).all()
+
+
+def test_targets_of_discounted_returns(discounted) -> None:
+    quantiles = targets.first_returns(discounted)
+    assert targets.resolve_target(discounted, "fraction:1.0") == quantiles[-1]
+    assert quantiles[0] < targets.resolve_target(discounted, "auto") <= quantiles[-1]
+    with pytest.warns(UserWarning, match="asks for a discounted episode return of"):
+        targets.resolve_target(discounted, "fraction:1.5")
+    for spec in (5.0, "return:5", "score:100"):
+        with pytest.raises(ConfigError, match=r"not discounted; .* 0\.9.* Say auto or fraction"):
+            targets.resolve_target(discounted, spec)
 
 
 def test_targets_in_every_unit(run) -> None:

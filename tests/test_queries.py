@@ -13,6 +13,7 @@ from mtm.errors import ConfigError, DataError
 from mtm.filling import _best_windows
 from mtm.run import Run
 from mtm.training import train
+from mtm.trajectories import TrajectoryDataset
 
 
 @pytest.fixture(scope="module")
@@ -166,8 +167,15 @@ def test_goals(run, episodes) -> None:
     assert np.array_equal(way["states"][:, -1], states[:, 4])
     alone = queries.reach_goal(run, states[0, :2], states[0, 4], steps=2)
     np.testing.assert_allclose(alone["actions"], way["actions"][0], rtol=1e-4, atol=1e-5)
+    shared = queries.reach_goal(run, states[:, :2], states[0, 4], steps=2)
+    assert np.array_equal(shared["states"][:, -1], states[[0, 0, 0], 4])
     with pytest.raises(ConfigError, match="1 to 3 steps ahead, got 4"):
         queries.reach_goal(run, states[:, :2], states[:, 4], steps=4)
+    for goal in (0.5, np.zeros(3), np.zeros((2, 4))):
+        with pytest.raises(DataError, match=r"of shape \(4,\) or \(3, 4\); got"):
+            queries.reach_goal(run, states[:, :2], goal, steps=2)
+    with pytest.raises(DataError, match=r"of shape \(4,\); got \(3, 4\)"):
+        queries.reach_goal(run, states[0, :2], states[:, 4], steps=2)
 
 
 def test_representations(run, episodes) -> None:
@@ -178,6 +186,8 @@ def test_representations(run, episodes) -> None:
     joint = queries.represent(run, states, actions)
     assert joint.shape == (3, 20, 64)
     assert not np.allclose(joint[..., :32], latent)  # the state's code knows of the action
+    assert queries.represent(run, states[:0]).shape == (0, 20, 32)
+    assert queries.represent(run, states[0, :0], actions[0, :0]).shape == (0, 64)
 
 
 def test_past_inference_and_imputation(run, episodes) -> None:
@@ -245,3 +255,49 @@ def test_capabilities_that_the_modalities_do_not_allow(tiny, tmp_path) -> None:
     quarter = queries.predict(own, {"waves": waves}, "phase")["phase"]
     assert quarter.shape == (10,)
     assert set(quarter) <= {0, 1, 2, 3}
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory) -> Run:
+    """States in 5 classes, actions in 3."""
+    rng = np.random.default_rng(0)
+    steps = {"states": rng.integers(5, size=80), "actions": rng.integers(3, size=80)}
+    steps["states"][:5], steps["actions"][:3] = np.arange(5), np.arange(3)
+    data = TrajectoryDataset.from_arrays(steps, np.arange(0, 81, 20))
+    config = TrainConfig(steps=2, batch_size=8, model=ModelConfig(width=16, heads=2))
+    return train(data, config, tmp_path_factory.mktemp("c") / "run", silent=True)
+
+
+def test_goals_among_classes(chain) -> None:
+    way = queries.reach_goal(chain, [0, 1], 4, steps=2)
+    assert way["states"].dtype == np.int64
+    assert way["states"][[0, -1]].tolist() == [1, 4]
+    assert 0 <= way["states"][1] < 5
+    assert queries.represent(chain, [0, 4]).shape == (2, 16)
+
+
+def test_gaps_between_classes(chain) -> None:
+    """What stands in a gap need not be a class."""
+    known = np.array([True, False, True])
+    expected = queries.predict(chain, {"states": [1, 0, 2]}, "states", present={"states": known})
+    for states in ([1, -1, 2], [1, 0.5, 2], [1, np.nan, 2]):
+        found = queries.predict(chain, {"states": states}, "states", present={"states": known})
+        assert np.array_equal(found["states"], expected["states"])
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda r: queries.predict(r, {"states": [0, 7]}, "actions"), "holds 7; .* 0 to 4"),
+        (lambda r: queries.predict(r, {"states": [-1, 0]}, "actions"), "holds -1; .* 0 to 4"),
+        (lambda r: queries.predict(r, {"states": [0.9, 1.9]}, "actions"), r"holds 0\.9"),
+        (lambda r: queries.predict(r, {"states": ["a", "b"]}, "actions"), "must be numbers"),
+        (lambda r: queries.behavior_cloning(r, [0, 1], [3]), "'actions' holds 3; .* 0 to 2"),
+        (lambda r: queries.forward_dynamics(r, [5], [0]), "'states' holds 5"),
+        (lambda r: queries.reach_goal(r, [0], 1.5, steps=1), r"holds 1\.5"),
+        (lambda r: queries.represent(r, [0, 5]), "'states' holds 5"),
+    ],
+)
+def test_what_is_no_class_is_refused(chain, ask, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        ask(chain)

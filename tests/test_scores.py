@@ -9,11 +9,12 @@ import warnings
 import numpy as np
 import pytest
 
-from mtm.errors import MTMError
+from mtm.errors import ConfigError, MTMError
 from mtm.scores import (
     REFERENCES,
     EnvironmentMismatchError,
     check_environment,
+    environment_to_act_in,
     family,
     is_adroit,
     matching_environment,
@@ -120,6 +121,24 @@ def test_replacement_of_retired_ids(env_id: str, expected: str | None) -> None:
 )
 def test_matching_environment(metadata: Metadata, expected: str | None) -> None:
     assert matching_environment(metadata) == expected
+
+
+@pytest.mark.parametrize(
+    ("env_id", "expected"),
+    [
+        (None, None),
+        ("Hopper-v2", "Hopper-v4"),
+        ("dmc:walker-walk", "dmc:walker-walk"),
+        ("subprocess:Thing-v0", "subprocess:Thing-v0"),  # imported already, by this test
+    ],
+)
+def test_the_environment_to_act_in(env_id: str | None, expected: str | None) -> None:
+    assert environment_to_act_in(Metadata(env_id=env_id)) == expected
+
+
+def test_a_data_file_does_not_decide_what_is_imported() -> None:
+    with pytest.raises(ConfigError, match="If you trust it, .* --env some_module:Thing-v0"):
+        environment_to_act_in(Metadata(env_id="some_module:Thing-v0"))
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,8 @@ def ask(
         wanted: The tokens that matter, (B, T, M); all of the wanted modalities if None.
 
     Returns:
-        Each wanted modality, (B, T, *shape); the likeliest class of a discrete one.
+        Each wanted modality, (B, T, *shape); the likeliest class of a discrete one. What stands at
+        tokens that do not matter means nothing.
     """
     T = visible.shape[1]
     if wanted is None:
@@ -58,7 +59,11 @@ def ask(
         with torch.inference_mode():
             out = run.model(inputs, shown, asked).values
         for name in want:
-            if modality_of(run, name).kind == "discrete":
+            m = modality_of(run, name)
+            if name not in out:  # none of its tokens matters in this part
+                shape = (*visible[part].shape[:2], *m.shape)
+                answers[name].append(np.zeros(shape, dtype_of(m)))
+            elif m.kind == "discrete":
                 answers[name].append(out[name].argmax(dim=-1).cpu().numpy())
             else:
                 answers[name].append(run.normalizer.denormalize(name, out[name]).cpu().numpy())
@@ -93,19 +98,68 @@ def only(run: Run, role: Role) -> str:
 
 
 def as_batch(run: Run, name: str, values: ArrayLike) -> tuple[NDArray[Any], bool]:
-    """Values as (B, S, *shape), and whether they came as a batch."""
+    """Values without gaps as (B, S, *shape), and whether they came as a batch.
+
+    Raises:
+        DataError: They are no numbers, of another shape, or no classes of a discrete modality.
+    """
+    array, batched = as_numbers_batch(run, name, values)
+    return as_classes(modality_of(run, name), array), batched
+
+
+def as_numbers_batch(run: Run, name: str, values: ArrayLike) -> tuple[NDArray[Any], bool]:
+    """As `as_batch`, for values with gaps: whether they are classes is left to `as_classes`."""
     m = modality_of(run, name)
-    kind = np.int64 if m.kind == "discrete" else np.float32
-    try:
-        array = np.asarray(values, kind)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"modality {name!r} must be numbers: {error}.") from error
+    array = as_numbers(m, values)
     extra = array.ndim - len(m.shape)
     if array.shape[max(extra, 0) :] != m.shape or extra not in (1, 2):
         raise DataError(misfit(run, m, array.shape))
     if 0 in array.shape[:extra]:
         raise DataError(f"modality {name!r} has no steps: shape {array.shape}.")
     return (array, True) if extra == 2 else (array[None], False)
+
+
+def as_numbers(m: Modality, values: ArrayLike) -> NDArray[Any]:
+    """An array of numbers: float32, or whatever classes are given as.
+
+    Raises:
+        DataError: It is something else.
+    """
+    try:
+        array = np.asarray(values, None if m.kind == "discrete" else np.float32)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"modality {m.name!r} must be numbers: {error}.") from error
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"modality {m.name!r} must be numbers, got values of type {array.dtype}.")
+    return array
+
+
+def as_classes(m: Modality, array: NDArray[Any], known: BoolArray | None = None) -> NDArray[Any]:
+    """Classes of a discrete modality as integers, 0 where none is known; others pass unchanged.
+
+    Args:
+        m: The modality.
+        array: Numbers, (..., *shape).
+        known: Where there is a value, (...); everywhere if None.
+
+    Raises:
+        DataError: A known value is not a class.
+    """
+    if m.kind != "discrete":
+        return array
+    known = np.ones(array.shape, bool) if known is None else known
+    is_class = (array == np.floor(array)) & (array >= 0) & (array < m.classes)
+    if (known & ~is_class).any():
+        raise DataError(
+            f"modality {m.name!r} holds {array[known & ~is_class][0]}; its classes are the whole "
+            f"numbers from 0 to {m.classes - 1}. Mark gaps with `present`."
+        )
+    return np.where(known, array, 0).astype(np.int64)
+
+
+def dtype_of(m: Modality) -> type[np.generic]:
+    """Of the values that a model takes and gives."""
+    return np.int64 if m.kind == "discrete" else np.float32
 
 
 def misfit(run: Run, m: Modality, shape: tuple[int, ...]) -> str:

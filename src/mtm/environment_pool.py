@@ -1,18 +1,18 @@
 """Many environments stepped together, in this process or spread over several.
 
 Worker processes are started as `python -m mtm.environment_worker`, so they work from any script,
-notebook or test, without a guard around its main part, and inherit no threads.
+notebook or test, without a guard around its main part, and inherit no threads. A worker first says
+whether it could make its environments.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, Listener
-from pathlib import Path
+from multiprocessing import Pipe
 from types import TracebackType
 from typing import Any
 
@@ -20,11 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtm import environments
-from mtm.machine import available_cores
+from mtm.errors import ConfigError, RunError
+from mtm.machine import available_cores, thread_settings
 from mtm.modalities import BoolArray, Modality
 
 ROWS_WORTH_A_PROCESS = 32
 """Environments that make another process worth its start (measured: docs/speed.md)."""
+
+SECONDS_TO_STOP = 30
+"""That a worker gets to close its environments."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +57,16 @@ class EnvironmentPool:
         env_id: As for `mtm.environments.make`.
         count: How many.
         processes: To spread them over; None decides by their number and this machine's cores.
+
+    Raises:
+        ConfigError: The environment cannot be made, here or in another process.
+        RunError: Another process ended before it had made its environments.
     """
 
     def __init__(self, env_id: str, count: int, processes: int | None = None) -> None:
         if processes is None:
             processes = min(available_cores(), max(count // ROWS_WORTH_A_PROCESS, 1))
+        processes = min(processes, count)
         self._shard_of = np.arange(count) % processes  # so that all shards empty alike
         self._place_of = np.arange(count) // processes
         self._shards: list[Shard | _RemoteShard] = []
@@ -66,6 +75,8 @@ class EnvironmentPool:
             for size in np.bincount(self._shard_of, minlength=processes):
                 kind = Shard if processes == 1 else _RemoteShard
                 self._shards.append(kind(env_id, int(size)))
+            for shard in self._shards:  # after all have begun, so that they start together
+                shard.wait_until_made()
         except BaseException:
             self.close()
             raise
@@ -82,10 +93,10 @@ class EnvironmentPool:
         self.close()
 
     def close(self) -> None:
-        """Close environments and processes."""
-        self._probe.close()
-        for shard in self._shards:
-            shard.close()
+        """Close environments and processes; each of them, even if another raises."""
+        with contextlib.ExitStack() as stack:
+            for part in (self._probe, *self._shards):
+                stack.callback(part.close)
 
     def check_spaces(self, states: Modality, actions: Modality) -> None:
         """Raise `ConfigError` unless a model of these modalities can act here."""
@@ -128,10 +139,15 @@ class Shard:
 
     def __init__(self, env_id: str, size: int) -> None:
         self._envs = [environments.make(env_id) for _ in range(size)]
+        from gymnasium.spaces import Discrete  # it is there: environments have been made
+
         space = self._envs[0].observation_space
         self._shape = space.shape or ()
-        self._dtype = np.float32 if self._shape else np.int64
+        self._dtype = np.int64 if isinstance(space, Discrete) else np.float32
         self._reports: Reports | None = None
+
+    def wait_until_made(self) -> None:
+        """They are made at once here."""
 
     def send(self, what: str, places: NDArray[np.int64], inputs: NDArray[Any]) -> None:
         """Reset or step the environments at some places; `receive` gives the reports."""
@@ -186,28 +202,55 @@ class _RemoteShard:
     """Environments of another process."""
 
     def __init__(self, env_id: str, size: int) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="mtm-")
-        address = str(Path(self._folder.name) / "socket")
-        key = os.urandom(16)
-        with Listener(address, authkey=key) as listener:
+        self._env_id = env_id
+        self._connection, theirs = Pipe()
+        with theirs:
+            words = ["-m", "mtm.environment_worker", str(theirs.fileno()), env_id, str(size)]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "mtm.environment_worker", address, env_id, str(size)],
-                stdin=subprocess.PIPE,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                [sys.executable, *words],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=os.environ | thread_settings(1),
             )
-            assert self._process.stdin is not None
-            self._process.stdin.write(key)
-            self._process.stdin.close()
-            self._connection: Connection = listener.accept()
+
+    def wait_until_made(self) -> None:
+        fault: str | None = self._answer()
+        if fault is not None:
+            raise ConfigError(
+                f"another process cannot make the environment {self._env_id!r} ({fault}). An id "
+                "that only this program registers is not known there: write MODULE:ID, where "
+                "importing MODULE registers it, or stay in this process, with processes=1 or fewer "
+                "episodes."
+            )
 
     def send(self, what: str, places: NDArray[np.int64], inputs: NDArray[Any]) -> None:
-        self._connection.send((what, places, inputs))
+        try:
+            self._connection.send((what, places, inputs))
+        except OSError as error:
+            raise self._ended() from error
 
     def receive(self) -> Reports:
-        reports: Reports = self._connection.recv()
+        reports: Reports = self._answer()
         return reports
 
     def close(self) -> None:
         self._connection.close()
-        self._process.wait(timeout=30)
-        self._folder.cleanup()
+        try:
+            self._process.wait(SECONDS_TO_STOP)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _answer(self) -> Any:
+        try:
+            return self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise self._ended() from error
+
+    def _ended(self) -> RunError:
+        self.close()
+        return RunError(
+            f"a process that steps environments {self._env_id!r} ended with exit code "
+            f"{self._process.returncode}; what it printed tells why. With processes=1 or fewer "
+            "episodes there is none."
+        )

@@ -63,7 +63,8 @@ def make(env_id: str, *, render: bool = False) -> Environment:
     """Make an environment.
 
     - `Hopper-v5` and any other id that gymnasium knows, or `MODULE:ID` for one that importing
-      MODULE registers: as it is.
+      MODULE registers: as it is. MODULE is imported, so let a user name such an id, not a data
+      file (see `mtm.scores.environment_to_act_in`).
     - `AdroitHandDoor-v1` and the like: the reward is 1.0 in a step with the goal achieved, else
       0.0. `info["success"]` says the same, `info["dense_reward"]` has the environment's own
       reward. Success does not end the episode.

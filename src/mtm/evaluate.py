@@ -8,11 +8,14 @@ sweep) is kept apart from what was not (`auto`, `fixed`).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import safetensors.torch
+from torch import nn
 
 from mtm import datasets, masks
 from mtm import policies as acting
@@ -20,14 +23,16 @@ from mtm.asking import ask
 from mtm.errors import ConfigError, DataError, MissingExtraError, unknown
 from mtm.modalities import Modality
 from mtm.policies import MaskedPolicy, Policy
+from mtm.returns import RETURNS
 from mtm.rollout import Episodes, Progress, rollout
 from mtm.run import Run
-from mtm.scores import check_environment, matching_environment, score
+from mtm.scores import check_environment, environment_to_act_in, matching_environment, score
 from mtm.segments import Segments
 from mtm.targets import episode_return, fraction_of_range
 from mtm.training import prepare, split
 from mtm.trajectories import Metadata, TrajectoryDataset
 from mtm.validation import capabilities_of
+from mtm.whole_episodes import shown_to
 
 TASKS = ("fd", "id", "bc", "rcbc", "two_stage")
 """What can be evaluated; `fd` and `id` need data, the others an environment."""
@@ -92,23 +97,33 @@ def evaluate(
     return {
         "run": str(run.path),
         "step": run.step,
+        "weights": weights_digest(run.model),
         "data": request.data or run.description.data["spec"],
+        "environment": request.env_id or matching_environment(run.description.metadata),
+        "episodes": request.episodes,
         "seed": request.seed,
         "tasks": tasks,
     }
+
+
+def weights_digest(network: nn.Module) -> str:
+    """The SHA-256 of a network's weights, which tells them from others of the same step."""
+    weights = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
+    return hashlib.sha256(safetensors.torch.save(weights)).hexdigest()
 
 
 def held_out_episodes(run: Run, spec: str | None = None) -> TrajectoryDataset:
     """The episodes that a run did not train on, or all of another data set.
 
     Raises:
-        DataError: The run's data cannot be found, or are no longer what it was trained on.
+        DataError: The run's data cannot be found, or are no longer what it was trained on; another
+            data set lacks a modality of the run, or has it in another form.
     """
     config, summary = run.description.train, run.description.data
     source = own_data(run) if spec is None else datasets.load(spec, config.reading)
-    prepared = prepare(source, config)
     if source.fingerprint != summary["fingerprint"]:
-        return prepared
+        return _all_shown_to(run, source)
+    prepared = prepare(source, config)
     held_out = split(prepared, config)[1]
     return prepared if held_out is None else held_out
 
@@ -129,12 +144,12 @@ def own_data(run: Run) -> TrajectoryDataset:
     return source
 
 
-def prediction_error(run: Run, held_out: TrajectoryDataset, name: str) -> dict[str, float]:
+def prediction_error(run: Run, held_out: TrajectoryDataset, name: str) -> dict[str, float | None]:
     """Mean squared error of a named mask's wanted tokens, normalised and raw.
 
     Returns:
         `normalized`, `raw`, and for `fd` `copy_last`: the normalised error of repeating the last
-        visible state.
+        visible state. Classes have no normalised error: None.
     """
     T = run.model.config.segment_length
     question = masks.NAMED[name].question(run.modalities, T)
@@ -160,7 +175,7 @@ def prediction_error(run: Run, held_out: TrajectoryDataset, name: str) -> dict[s
             copied = values[m.name][:, steps - 1]
             totals["copy_last"].append(_mean_square(m, copied / std, truth / std))
     kept = ("normalized", "raw", "copy_last") if name == "fd" else ("normalized", "raw")
-    return {key: float(np.mean(totals[key])) if totals[key] else float("nan") for key in kept}
+    return {key: float(np.mean(totals[key])) if totals[key] else None for key in kept}
 
 
 def find_environment(
@@ -171,7 +186,11 @@ def find_environment(
     Raises:
         EnvironmentMismatchError: The data do not belong to the environment that is asked for.
     """
-    env_id = request.env_id or matching_environment(metadata)
+    try:
+        env_id = request.env_id or environment_to_act_in(metadata)
+    except ConfigError as error:
+        say(f"no environment: {error}")
+        return None
     if env_id is None:
         say("no environment: the data name none. Name one with --env to see returns.")
         return None
@@ -229,8 +248,27 @@ def assemble(task: str, rolls: Mapping[str, Any]) -> Any:
         "auto": rolls[f"{task}/auto"],
         "fixed": sweep["1.0"],
         "sweep": sweep,
-        "best": max(sweep.values(), key=lambda roll: roll["return"]["mean"] or -np.inf),
+        "best": max(sweep.values(), key=_mean_return),
     }
+
+
+def _mean_return(roll: Mapping[str, Any]) -> float:
+    """Below all others where no episode finished."""
+    mean: float | None = roll["return"]["mean"]
+    return -np.inf if mean is None else mean
+
+
+def _all_shown_to(run: Run, source: TrajectoryDataset) -> TrajectoryDataset:
+    """Another data set's modalities that the run knows; raises `DataError` unless it has all."""
+    shown = shown_to(run, source)
+    missing = [m.name for m in run.modalities if m.name not in shown.names]
+    if missing:
+        made = " Returns are made of 'rewards'." if RETURNS.name in missing else ""
+        raise DataError(
+            f"the data have {', '.join(source.names)}; the run {run.path} also needs "
+            f"{', '.join(missing)}.{made} Name data that have all modalities of the run."
+        )
+    return shown
 
 
 def _able(run: Run, tasks: Sequence[str], say: Callable[[str], None]) -> list[str]:

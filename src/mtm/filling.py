@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mtm.asking import Arrays, as_batch, ask, index, modality_of
+from mtm.asking import Arrays, as_classes, as_numbers_batch, ask, dtype_of, index, modality_of
 from mtm.errors import DataError, unknown
 from mtm.modalities import BoolArray, IntArray
 from mtm.run import Run
@@ -33,7 +33,7 @@ class Question:
         """Check what is given and mark what of it is there.
 
         Raises:
-            DataError: Nothing is given, a name is unknown, or a shape does not fit the model.
+            DataError: Nothing is given, a name is unknown, or values do not fit the model.
         """
         if not given:
             raise DataError(
@@ -42,7 +42,7 @@ class Question:
             )
         arrays, batched = {}, set()
         for name, values in given.items():
-            arrays[name], is_batch = as_batch(run, name, values)
+            arrays[name], is_batch = as_numbers_batch(run, name, values)
             batched.add(is_batch)
         sizes = {name: a.shape[:2] for name, a in arrays.items()}
         if len(set(sizes.values())) > 1 or len(batched) > 1:
@@ -51,7 +51,9 @@ class Question:
         B, S = next(iter(sizes.values()))
         visible = np.zeros((B, S, len(run.modalities)), bool)
         for name, array in arrays.items():
-            visible[:, :, index(run, name)] = _known(name, array, present.get(name))
+            known = _known(name, array, present.get(name))
+            arrays[name] = as_classes(modality_of(run, name), array, known)
+            visible[:, :, index(run, name)] = known
         for name in present:
             if name not in arrays:
                 raise DataError(unknown("modality in `present`:", name, arrays))
@@ -83,7 +85,7 @@ def fill(
     for name in names:
         m = modality_of(run, name)
         if name not in values:
-            values[name] = np.zeros((B, S, *m.shape), np.int64 if m.kind == "discrete" else "f4")
+            values[name] = np.zeros((B, S, *m.shape), dtype_of(m))
         missing = np.argwhere((asked & ~visible)[:, :, index(run, name)])
         answers[name] = values[name].copy()
         if len(missing):

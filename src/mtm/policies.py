@@ -19,7 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mtm.asking import ask
+from mtm.asking import ask, dtype_of
 from mtm.errors import ConfigError, DataError
 from mtm.modalities import BoolArray, Modality, Role
 from mtm.run import Run
@@ -52,6 +52,9 @@ class ModelPolicy(Policy, Protocol):
 
 FUTURE = 2
 """States that two-stage acting predicts; docs/implementation-details.md compares one to three."""
+
+SMALLEST_WORTH = 1e-100
+"""Of a reward after many discounted steps; what is left is beyond the data long before."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,7 @@ class MaskedPolicy:
         self.returns = _one(run, "return") if any(w.target is not None for w in ways) else None
         self.index = {m.name: i for i, m in enumerate(run.modalities)}
         self.length = run.model.config.segment_length
+        self._discount = run.description.train.returns.discount
         for way in ways:
             if min(way.future, way.history) < 0 or way.history + 1 + way.future > self.length:
                 raise ConfigError(
@@ -171,11 +175,11 @@ class MaskedPolicy:
             )
         T = self.length
         self._row_ways = [way for way in self.ways for _ in range(n // len(self.ways))]
-        self._past_states = np.zeros((n, T, *self.states.shape), _dtype(self.states))
-        self._past_actions = np.zeros((n, T, *self.actions.shape), _dtype(self.actions))
+        self._past_states = np.zeros((n, T, *self.states.shape), dtype_of(self.states))
+        self._past_actions = np.zeros((n, T, *self.actions.shape), dtype_of(self.actions))
         self._filled = np.zeros(n, np.int64)  # steps before now that the row remembers
         self._steps = np.zeros(n, np.int64)
-        self._gained = np.zeros(n)
+        self._gained = np.zeros(n)  # as worth at the first step, like the target
         self._set_ways()
 
     def act(self, states: NDArray[Any]) -> NDArray[Any]:
@@ -198,7 +202,7 @@ class MaskedPolicy:
             answers = ask(self.run, window, visible, want, wanted)
             chosen = answers[self.actions.name][rows, self._filled]
         else:
-            chosen = np.zeros((n, *self.actions.shape), _dtype(self.actions))
+            chosen = np.zeros((n, *self.actions.shape), dtype_of(self.actions))
         if plans.any():
             imagined = answers[self.states.name] if predicted.any() else None
             chosen[plans] = self._act_by_inverse_dynamics(plans, imagined)
@@ -207,7 +211,7 @@ class MaskedPolicy:
 
     def observe(self, rewards: NDArray[Any], dones: BoolArray) -> None:
         """Count rewards; rows that are done begin a new episode with the next `act`."""
-        self._gained += np.asarray(rewards, np.float64)
+        self._gained += self._worth() * np.asarray(rewards, np.float64)
         self._steps += 1
         self._filled += 1
         done = np.asarray(dones, bool)
@@ -221,6 +225,11 @@ class MaskedPolicy:
         self._filled, self._steps = self._filled[rows], self._steps[rows]
         self._gained = self._gained[rows]
         self._set_ways()
+
+    def _worth(self) -> NDArray[np.float64]:
+        """What a reward now counts at the first step of the episode: discounted once a step."""
+        worth = np.power(self._discount, self._steps, dtype=np.float64)
+        return np.maximum(worth, SMALLEST_WORTH)
 
     def _set_ways(self) -> None:
         ways = self._row_ways
@@ -276,9 +285,10 @@ class MaskedPolicy:
         targets = np.nan_to_num(self._targets)
         horizon = self.run.description.data.get("returns_horizon")
         if horizon:
-            left = (targets * horizon - self._gained) / np.maximum(horizon - self._steps, 1)
+            left = (targets * horizon - self._gained) / self._worth()
+            left = left / np.maximum(horizon - self._steps, 1)
         elif self.run.description.train.returns.kind == "sum":
-            left = targets - self._gained
+            left = (targets - self._gained) / self._worth()
         else:
             left = targets  # returns of the user's own: what they count is not known
         assert self.returns is not None
@@ -340,7 +350,3 @@ def _one(run: Run, role: Role) -> Modality:
             f"{', '.join(m.name for m in found) or 'none'}."
         )
     return found[0]
-
-
-def _dtype(modality: Modality) -> Any:
-    return np.int64 if modality.kind == "discrete" else np.float32

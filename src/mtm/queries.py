@@ -20,6 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from mtm.asking import (
     Arrays,
     as_batch,
+    as_classes,
+    as_numbers,
     ask,
     batches,
     device,
@@ -46,14 +48,14 @@ def predict(
         run: A trained run.
         given: Modality -> values (S, *shape) or (B, S, *shape). NaN marks a gap.
         want: Names of the modalities to return.
-        present: Modality -> booleans (S,) or (B, S), False at gaps; the only way to mark gaps of a
-            discrete modality.
+        present: Modality -> booleans (S,) or (B, S), False at gaps; the only way to mark gaps in
+            integers.
 
     Returns:
         Each wanted modality at every step: what was given where it was, predictions elsewhere.
 
     Raises:
-        DataError: Nothing is given, a name is unknown, or a shape does not fit the model.
+        DataError: Nothing is given, a name is unknown, or values do not fit the model.
     """
     names = [want] if isinstance(want, str) else list(want)
     for name in names:
@@ -150,12 +152,16 @@ def reach_goal(run: Run, states: ArrayLike, goal: ArrayLike, steps: int) -> Arra
     Args:
         run: A trained run.
         states: The history with the current state last, (..., S, *shape).
-        goal: The state to be in, (..., *shape).
+        goal: The state to be in, (..., *shape), or one for all, (*shape).
         steps: When to be there, counted from the current state; the model sees T steps at once.
 
     Returns:
         The states from the current one to the goal, (..., steps + 1, *shape), and the actions from
         the current one on, (..., steps, *shape).
+
+    Raises:
+        ConfigError: The goal is too far ahead.
+        DataError: The history or the goal does not fit the model.
     """
     name, action = only(run, "state"), only(run, "action")
     T = run.model.config.segment_length
@@ -165,14 +171,13 @@ def reach_goal(run: Run, states: ArrayLike, goal: ArrayLike, steps: int) -> Arra
             "once. Give waypoints with `predict`, or train with a longer segment_length."
         )
     history, batched = as_batch(run, name, states)
-    target = np.asarray(goal, np.float32)
-    target = target if batched else target[None]
     kept = history[:, -(T - steps) :]
-    S = kept.shape[1] + steps
-    path = np.full((len(kept), S, *kept.shape[2:]), np.nan, np.float32)
-    path[:, : kept.shape[1]] = kept
-    path[:, -1] = target
-    answer = predict(run, {name: path}, [name, action])
+    ahead = np.zeros((len(kept), steps, *kept.shape[2:]), kept.dtype)
+    ahead[:, -1] = _goals(run, name, goal, len(kept) if batched else None)
+    path = np.concatenate([kept, ahead], axis=1)
+    known = np.ones(path.shape[:2], bool)
+    known[:, -steps:-1] = False
+    answer = predict(run, {name: path}, [name, action], present={name: known})
     way = {name: answer[name][:, -steps - 1 :], action: answer[action][:, -steps - 1 : -1]}
     return way if batched else {k: v[0] for k, v in way.items()}
 
@@ -190,29 +195,42 @@ def represent(run: Run, states: ArrayLike, actions: ArrayLike | None = None) -> 
 
     Raises:
         ConfigError: The run's network is not the transformer.
+        DataError: Values do not fit the model.
     """
     model = run.transformer
-    names = [only(run, "state")] + ([] if actions is None else [only(run, "action")])
+    given = {only(run, "state"): states}
+    if actions is not None:
+        given[only(run, "action")] = actions
     parts: Arrays = {}
-    for name, values in zip(names, (states, actions), strict=False):
+    for name, values in given.items():
         m = modality_of(run, name)
-        array = np.asarray(values, np.int64 if m.kind == "discrete" else np.float32)
+        array = as_numbers(m, values)
         if array.shape[array.ndim - len(m.shape) :] != m.shape:
             raise DataError(misfit(run, m, array.shape))
-        parts[name] = array.reshape(-1, *m.shape)
-    leading = np.asarray(states).shape[
-        : np.asarray(states).ndim - len(modality_of(run, names[0]).shape)
-    ]
+        parts[name] = as_classes(m, array).reshape(-1, *m.shape)
+    state = modality_of(run, only(run, "state"))
+    leading = np.shape(states)[: np.ndim(states) - len(state.shape)]
     if len({len(p) for p in parts.values()}) > 1:
         raise DataError("represent needs as many actions as states.")
-    pieces = []
-    for part in batches(len(parts[names[0]])):
+    pieces = [np.zeros((0, len(parts) * model.config.width), np.float32)]
+    for part in batches(len(parts[state.name])):
         with torch.inference_mode():
             raw = {name: torch.from_numpy(p[part]).to(device(run)) for name, p in parts.items()}
             inputs = {name: run.normalizer.normalize(name, v) for name, v in raw.items()}
             pieces.append(model.encode_step(inputs).flatten(1).cpu().numpy())
     latent = np.concatenate(pieces)
     return latent.reshape(*leading, latent.shape[1])
+
+
+def _goals(run: Run, name: str, goal: ArrayLike, count: int | None) -> NDArray[Any]:
+    """One goal for all histories, (*shape), or for each of `count`, (count, *shape), if a batch."""
+    m = modality_of(run, name)
+    array = as_numbers(m, goal)
+    allowed = [m.shape] if count is None else [m.shape, (count, *m.shape)]
+    if array.shape not in allowed:
+        listed = " or ".join(map(str, allowed))
+        raise DataError(f"a goal is a value of {name!r}, of shape {listed}; got {array.shape}.")
+    return as_classes(m, array)
 
 
 def _need_length(run: Run, length: int) -> None:

@@ -7,6 +7,7 @@ environment that the data were recorded on: a later version may have other physi
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 from pathlib import PurePath
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mtm.errors import MTMError
+from mtm.errors import ConfigError, MTMError
 from mtm.trajectories import Metadata
 
 
@@ -145,6 +146,27 @@ def matching_environment(metadata: Metadata) -> str | None:
     """
     recorded = _recorded_on(metadata)
     return None if recorded is None else replacement(recorded) or recorded
+
+
+def environment_to_act_in(metadata: Metadata) -> str | None:
+    """The environment that the data name, where nobody has named one.
+
+    Making an environment `MODULE:ID` imports MODULE, which a data file must not decide.
+
+    Raises:
+        ConfigError: The data name one like that, and the module has not been imported.
+    """
+    env_id = matching_environment(metadata)
+    if env_id is None or env_id.startswith(SUITE_PREFIX):
+        return env_id
+    module = env_id.rpartition(":")[0]
+    if module and module not in sys.modules:
+        raise ConfigError(
+            f"the data ({metadata.source}) name the environment {env_id}, and no module is "
+            "imported on the word of a data file. If you trust it, name the environment yourself: "
+            f"--env {env_id} on the command line, env_id=... in Python."
+        )
+    return env_id
 
 
 def check_environment(metadata: Metadata, env_id: str) -> None:

@@ -15,6 +15,7 @@ from mtm.evaluate import SEGMENTS
 from mtm.queries import predict, represent
 from mtm.run import Run
 from mtm.segments import Segments
+from mtm.targets import episode_return, first_returns
 from mtm.trajectories import TrajectoryDataset
 
 GAPS = 0.5
@@ -52,8 +53,7 @@ def seven_uses(run: Run, held_out: TrajectoryDataset, tasks: Mapping[str, Any]) 
             "the mean action", 1.0, False),
     ]  # fmt: skip
     if tasks.get("bc") and tasks.get("rcbc"):
-        data_mean = float(np.mean(run.description.data["first_returns"]))
-        mean_return = data_mean * float(run.description.data["returns_horizon"] or 1)
+        mean_return = episode_return(run, mean_of_quantiles(first_returns(run)))
         cloned = tasks["bc"]["return"]["mean"]
         asked = tasks["rcbc"]["auto"]["return"]["mean"]
         uses += [
@@ -69,6 +69,11 @@ def seven_uses(run: Run, held_out: TrajectoryDataset, tasks: Mapping[str, Any]) 
     probe = probe_error(run, held_out, state)
     uses.append(Use("representation", "error, probe", probe[0], "from raw states", probe[1], False))
     return uses
+
+
+def mean_of_quantiles(quantiles: NDArray[np.float64]) -> float:
+    """The mean of values whose quantiles 0, 1, ... 100 % are given: the area under them."""
+    return float(((quantiles[:-1] + quantiles[1:]) / 2).mean())
 
 
 def infilling_error(

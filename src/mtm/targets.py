@@ -2,6 +2,9 @@
 
 A target can be said as an episode's return, as a normalised score, as a fraction of the range of
 the data's episodes (0 the worst, 1 the best), or be left to `auto`. No environment is touched.
+
+Where the run's returns are discounted, an episode's return or score says nothing of when it is
+earned, so only the last two can be asked for.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from mtm.errors import ConfigError
+from mtm.run import Run
 from mtm.scores import REFERENCES, family, is_adroit
 from mtm.trajectories import Metadata
 
@@ -58,8 +62,9 @@ def resolve_target(run: Trained, spec: TargetSpec) -> float:
     value = _value(run, spec, quantiles)
     low, high = quantiles[0], quantiles[-1]
     if not low <= value <= high:
+        what = "an episode return" if discount_of(run) == 1 else "a discounted episode return"
         warnings.warn(
-            f"the target {spec} asks for an episode return of {episode_return(run, value):,.1f}; "
+            f"the target {spec} asks for {what} of {episode_return(run, value):,.1f}; "
             f"episodes of the data returned {episode_return(run, low):,.1f} to "
             f"{episode_return(run, high):,.1f}.",
             stacklevel=2,
@@ -74,8 +79,16 @@ def fraction_of_range(run: Trained, fraction: float) -> float:
 
 
 def episode_return(run: Trained, value: float) -> float:
-    """The episode's return that a value of `returns` at its first step stands for."""
+    """The episode's return that a value of `returns` at its first step stands for.
+
+    It is discounted if the run's returns are.
+    """
     return value * _scale(run)
+
+
+def discount_of(run: Trained) -> float:
+    """The factor per step of the run's returns; those of an agent are plain sums."""
+    return run.description.train.returns.discount if isinstance(run, Run) else 1.0
 
 
 def first_returns(run: Trained) -> np.ndarray:
@@ -99,6 +112,12 @@ def _value(run: Trained, spec: TargetSpec, quantiles: np.ndarray) -> float:
     unit, number = _parse(spec)
     if unit == "fraction":
         return fraction_of_range(run, number)
+    if (discount := discount_of(run)) < 1:
+        raise ConfigError(
+            f"the target {spec} is an episode's {unit}, which is not discounted; the returns of "
+            f"{run.path} are (returns.discount {discount}), and one does not give the other. Say "
+            "auto or fraction:NUMBER, where 1 is the best episode of the data."
+        )
     if unit == "score":
         env_id = run.description.metadata.env_id
         key = family(env_id)

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from mtm.baselines.agent import Agent
-from mtm.evaluate import SWEEP, Request, assemble, find_environment, roll_out
+from mtm.evaluate import SWEEP, Request, assemble, find_environment, roll_out, weights_digest
 from mtm.policies import Policy
 from mtm.rollout import Progress
+from mtm.scores import matching_environment
 
 
 def evaluate_agent(
@@ -39,7 +40,10 @@ def evaluate_agent(
     return {
         "run": str(agent.path),
         "step": agent.step,
+        "weights": weights_digest(agent.learner),
         "data": agent.description.data["spec"],
+        "environment": request.env_id or matching_environment(agent.description.metadata),
+        "episodes": request.episodes,
         "seed": request.seed,
         "tasks": {agent.name: found},
     }

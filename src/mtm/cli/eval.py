@@ -13,13 +13,17 @@ import tyro
 
 from mtm.errors import ConfigError
 
+SAME = ("weights", "data", "environment", "episodes", "seed")
+"""What two evaluations must have in common, so that their numbers can stand side by side."""
+
 
 @dataclass(frozen=True)
 class Arguments:
     """Measure what a run can do: prediction errors, and returns in its environment.
 
     The results are also kept in RUN/evaluation.json, where `mtm report` finds them; tasks that are
-    not asked for keep what was measured before with the same weights and seed.
+    not asked for keep what was measured before with the same weights, data, environment, episodes
+    and seed.
     """
 
     run: tyro.conf.Positional[Path]
@@ -65,7 +69,7 @@ def main(words: Sequence[str]) -> None:
     with episode_progress() as (progress, console):
         say = functools.partial(console.print, soft_wrap=True)
         if agent_name(arguments.run) is not None:
-            agent = load_agent(arguments.run)
+            agent = load_agent(arguments.run, arguments.checkpoint)
             result = evaluate_agent(agent, request, say=say, progress=progress)
         else:
             run = load_run(arguments.run, arguments.checkpoint)
@@ -74,17 +78,18 @@ def main(words: Sequence[str]) -> None:
     if arguments.json is not None:
         write_atomically(arguments.json, json.dumps(result, indent=2).encode())
     kept = arguments.run / "evaluation.json"
-    result["tasks"] = _measured_before(kept, result) | result["tasks"]
+    now = {task: found for task, found in result["tasks"].items() if found is not None}
+    result["tasks"] = result["tasks"] | _measured_before(kept, result) | now
     write_atomically(kept, json.dumps(result, indent=2).encode())
 
 
 def _measured_before(file: Path, result: dict[str, Any]) -> dict[str, Any]:
-    """The tasks that an earlier evaluation of the same weights with the same seed has measured."""
+    """The tasks that an earlier evaluation of the same weights has measured in the same way."""
     if not file.exists():
         return {}
     try:
         before = json.loads(file.read_text())
-        same = all(before[key] == result[key] for key in ("step", "data", "seed"))
+        same = all(before[key] == result[key] for key in SAME)
         return dict(before["tasks"]) if same else {}
     except (ValueError, KeyError, TypeError):
         return {}  # not an evaluation of ours: the new one takes its place

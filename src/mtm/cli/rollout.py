@@ -51,10 +51,10 @@ def main(words: Sequence[str]) -> None:
     from mtm.report.tables import print_episodes
     from mtm.rollout import rollout
     from mtm.run import load_run
-    from mtm.scores import check_environment, matching_environment
+    from mtm.scores import check_environment, environment_to_act_in
 
     run = load_run(arguments.run, arguments.checkpoint)
-    env_id = arguments.env or matching_environment(run.description.metadata)
+    env_id = arguments.env or environment_to_act_in(run.description.metadata)
     if env_id is None:
         raise ConfigError("the run's data name no environment; name one with --env.")
     check_environment(run.description.metadata, env_id)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from mtm import checkpoint, masks
 from mtm.checkpoint import write_atomically
-from mtm.errors import DataError, MTMError, require
+from mtm.errors import DataError, MTMError, RunError, require
 from mtm.evaluate import held_out_episodes
 from mtm.report.tables import TARGETS_NOTE, mean_and_spread, number, rolls_of
 from mtm.run import Run
+from mtm.targets import discount_of
 from mtm.trackers import read_metrics
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def write_report(run: Run, out: Path, say: Callable[[str], None] = print) -> Pat
     """
     require("matplotlib", extra="report")
     out.mkdir(parents=True, exist_ok=True)
-    sections = [_training(run)]
+    sections = [_training(run, say)]
     try:
         held_out = held_out_episodes(run)
     except DataError as error:
@@ -70,12 +71,16 @@ def write_report(run: Run, out: Path, say: Callable[[str], None] = print) -> Pat
     return page
 
 
-def _training(run: Run) -> Section:
+def _training(run: Run, say: Callable[[str], None]) -> Section:
     from mtm.report import pictures
 
-    rows = read_metrics(run.path / "metrics.csv")
     state = checkpoint.load(run.path / "checkpoints").state
     text = f"{state.step:,} steps in {state.seconds:,.0f} s, mask {run.description.train.mask}."
+    try:
+        rows = read_metrics(run.path / "metrics.csv")
+    except (OSError, RunError) as error:
+        say(f"no training curves are drawn: {error}")
+        return Section("Training", text)
     return Section("Training", text, "training", pictures.training_curves(rows, run.modalities))
 
 
@@ -95,11 +100,21 @@ def _predictions(
         sections.append(Section(title.capitalize(), what, name, figure))
     roles = {m.role for m in run.modalities}
     if {"state", "action"} <= roles and run.model.config.segment_length > 1:
-        ahead = pictures.open_loop(run, held_out)
-        if ahead is not None:
-            text = "Each predicted state becomes the history of the next; only actions are given."
-            sections.append(Section("Open-loop forward dynamics", text, "open-loop", ahead))
+        sections += _open_loop(run, held_out, say)
     return sections
+
+
+def _open_loop(run: Run, held_out: TrajectoryDataset, say: Callable[[str], None]) -> list[Section]:
+    from mtm.report import pictures
+
+    try:
+        figure = pictures.open_loop(run, held_out)
+    except MTMError as error:
+        say(f"open-loop forward dynamics is not drawn: {error}")
+        return []
+    text = "Each predicted state becomes the history of the next; only actions are given."
+    title = "Open-loop forward dynamics"
+    return [] if figure is None else [Section(title, text, "open-loop", figure)]
 
 
 def _acting(run: Run, say: Callable[[str], None]) -> list[Section]:
@@ -111,10 +126,12 @@ def _acting(run: Run, say: Callable[[str], None]) -> list[Section]:
         return []
     result = json.loads(file.read_text())
     sections = []
-    figure = pictures.asked_and_got(result["tasks"])
+    figure = pictures.asked_and_got(result["tasks"], discounted=discount_of(run) < 1)
     if figure is not None:
         text = "The same weights, asked for more and more."
         sections.append(Section("Return against asked-for return", text, "returns", figure))
+    elif result["tasks"].get("rcbc"):
+        say("return against asked-for return is not drawn: no episode finished.")
     sections.append(Section("Numbers", _caption(result), table=_table(result["tasks"])))
     return sections
 
@@ -135,8 +152,8 @@ def _table(tasks: dict[str, Any]) -> str:
     for name, title in (("fd", "forward dynamics"), ("id", "inverse dynamics")):
         if tasks.get(name):
             e = tasks[name]
-            copied = f"copying: {e['copy_last']:.4f}" if "copy_last" in e else ""
-            cells = (title, "error, normalised", copied, f"{e['normalized']:.4f}", "")
+            copied = f"copying: {number(e['copy_last'], '.4f')}" if "copy_last" in e else ""
+            cells = (title, "error, normalised", copied, number(e["normalized"], ".4f"), "")
             rows.append("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in cells) + "</tr>")
     return f"<table>{''.join(rows)}</table>"
 

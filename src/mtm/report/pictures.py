@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from mtm import masks
-from mtm.asking import ask
+from mtm.asking import ask, modality_of, only
+from mtm.errors import ConfigError
 from mtm.masks import Question
 from mtm.modalities import Modality
 from mtm.queries import forward_dynamics
@@ -124,7 +125,13 @@ def open_loop_errors(
     """Normalised squared error at 1 to `horizon` steps: of the model, and of the last state.
 
     None where no held-out episode is long enough.
+
+    Raises:
+        ConfigError: The run has not exactly one modality of numeric states and one of actions.
     """
+    state, action = only(run, "state"), only(run, "action")
+    if modality_of(run, state).kind == "discrete":
+        raise ConfigError(f"{state!r} holds classes, which have no normalised error.")
     history = run.model.config.segment_length - 1
     pool = Segments(held_out, history + horizon)
     numbers = pool.spread(starts, seed=0)
@@ -132,8 +139,6 @@ def open_loop_errors(
     whole = batch.present.all(axis=(1, 2))
     if not whole.any():
         return None
-    state = next(m.name for m in run.modalities if m.role == "state")
-    action = next(m.name for m in run.modalities if m.role == "action")
     states, actions = batch.values[state][whole], batch.values[action][whole]
     future = forward_dynamics(run, states[:, :history], actions[:, :-1])
     std = run.normalizer.statistics[state].std
@@ -144,27 +149,41 @@ def open_loop_errors(
     return model, copied
 
 
-def asked_and_got(tasks: Mapping[str, Any]) -> Figure | None:
-    """Return against asked-for return, with cloning for comparison."""
+def asked_and_got(tasks: Mapping[str, Any], *, discounted: bool = False) -> Figure | None:
+    """Return against asked-for return, with cloning for comparison.
+
+    Args:
+        tasks: Of `mtm.evaluate.evaluate`.
+        discounted: What was asked for is, so that it does not compare with what was got.
+
+    Returns:
+        None where nothing was measured.
+    """
     rcbc = tasks.get("rcbc")
     if not rcbc:
         return None
-    rolls = sorted([rcbc["auto"], *rcbc["sweep"].values()], key=lambda roll: roll["target"])
+    rolls = [r for r in (rcbc["auto"], *rcbc["sweep"].values()) if r["return"]["mean"] is not None]
+    if not rolls:
+        return None
+    rolls = sorted(rolls, key=lambda roll: roll["target"])
     asked = [roll["target"] for roll in rolls]
     got = [roll["return"]["mean"] for roll in rolls]
     spread = [roll["return"]["std"] for roll in rolls]
     figure = Figure(figsize=(5.5, 3.2), layout="constrained")
     axes = figure.subplots()
     axes.errorbar(asked, got, spread, color=PREDICTION, marker="o", capsize=3, label="got")
-    axes.plot([min(asked), max(asked)], [min(asked), max(asked)], color=TRUTH, lw=1, label="asked")
-    if tasks.get("bc"):
-        clone = tasks["bc"]["return"]["mean"]
+    if not discounted:
+        ends = [min(asked), max(asked)]
+        axes.plot(ends, ends, color=TRUTH, lw=1, label="asked")
+    clone = tasks["bc"]["return"]["mean"] if tasks.get("bc") else None
+    if clone is not None:
         axes.axhline(clone, color=BASELINE, linestyle="--", label="behaviour cloning")
-    axes.plot(
-        [rcbc["auto"]["target"]], [rcbc["auto"]["return"]["mean"]], "*", ms=14, color=INK,
-        label="auto target",
-    )  # fmt: skip
-    axes.set_xlabel("return asked for")
+    auto = rcbc["auto"]
+    if auto in rolls:
+        axes.plot(
+            [auto["target"]], [auto["return"]["mean"]], "*", ms=14, color=INK, label="auto target"
+        )
+    axes.set_xlabel("discounted return asked for" if discounted else "return asked for")
     axes.set_ylabel("return, mean and spread")
     axes.set_ylim(bottom=min(0, *got))
     axes.legend(fontsize=8, frameon=False)

@@ -79,8 +79,9 @@ def _offline_table(tasks: Mapping[str, Any]) -> Table:
     for name in ("fd", "id"):
         if tasks.get(name):
             e = tasks[name]
-            copy = f"{e['copy_last']:.4f}" if "copy_last" in e else ""
-            table.add_row(CAPABILITIES[name], f"{e['normalized']:.4f}", f"{e['raw']:.4g}", copy)
+            copy = number(e["copy_last"], ".4f") if "copy_last" in e else ""
+            normalized = number(e["normalized"], ".4f")
+            table.add_row(CAPABILITIES[name], normalized, f"{e['raw']:.4g}", copy)
     return table
 
 
