@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
+import shlex
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -25,6 +25,7 @@ from benchmarks import (
     training,
 )
 from benchmarks.timing import Row, peak_flops
+from mtm.experiments.provenance import here
 
 PARTS = (
     *("training", "reference", "sampling", "evaluation", "representation"),
@@ -41,10 +42,9 @@ def main() -> None:
     arguments = parser.parse_args()
     console = Console(highlight=False)
     began = time.perf_counter()
-    peak = peak_flops()
-    rows = [Row("machine", "torch.mm of 2048 x 2048", peak / 1e9, "GFLOP/s")]
+    rows = [Row("machine", "torch.mm of 2048 x 2048", peak_flops() / 1e9, "GFLOP/s")]
     measures: dict[str, Callable[[], list[Row]]] = {
-        "training": lambda: training.measure(peak),
+        "training": training.measure,
         "reference": lambda: reference.measure(arguments.reference),
         "sampling": sampling.measure,
         "evaluation": evaluation.measure,
@@ -60,14 +60,16 @@ def main() -> None:
         console.print(f"measuring {part} ...")
         rows += measures[part]()
     console.print(_table(rows))
+    seconds = time.perf_counter() - began
     result = {
-        "machine": {"cpu": platform.processor() or platform.machine(), "cores": _threads()},
-        "torch": torch.__version__,
+        "about": here(),
+        "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
+        "seconds": seconds,
         "rows": [vars(row) for row in rows],
     }
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "bench.json").write_text(json.dumps(result, indent=2))
-    console.print(f"{arguments.out}; {time.perf_counter() - began:.0f} s in all")
+    console.print(f"{arguments.out}; {seconds:.0f} s in all")
 
 
 def _table(rows: list[Row]) -> Table:
@@ -81,10 +83,6 @@ def _table(rows: list[Row]) -> Table:
         form = ",.0f" if abs(row.value) >= 100 else ".3g"
         table.add_row(row.part, row.what, f"{row.value:{form}}", row.unit, row.asked)
     return table
-
-
-def _threads() -> int:
-    return torch.get_num_threads()
 
 
 if __name__ == "__main__":

@@ -182,9 +182,9 @@ def _claims(results: Sequence[Result], sets: Sequence[DataFacts]) -> list[Claim]
 
 def _pictures(results: Sequence[Result], sets: Sequence[DataFacts], out: Path) -> list[str]:
     drawn = []
-    for name, ylabel, tasks in (
-        ("acting", "score, higher is better", ("bc", "rcbc")),
-        ("prediction", "error, lower is better", ERRORS),
+    for name, ylabel, tasks, log in (
+        ("acting", "score, higher is better", ("bc", "rcbc"), False),
+        ("prediction", "error, lower is better", ERRORS, True),
     ):
         panels = {
             d.name: {
@@ -193,7 +193,8 @@ def _pictures(results: Sequence[Result], sets: Sequence[DataFacts], out: Path) -
             }
             for d in sets
         }
-        drawn.append(pictures.bars(out / f"capabilities-{name}.png", panels, ylabel=ylabel))
+        file = out / f"capabilities-{name}.png"
+        drawn.append(pictures.bars(file, panels, ylabel=ylabel, log=log))
     return drawn
 
 

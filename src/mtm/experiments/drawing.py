@@ -112,7 +112,8 @@ def measured(
         if found is None:
             return None
         if task in ERRORS:
-            return float(found["raw" if raw else "normalized"])
+            error = found["raw" if raw else "normalized"]  # classes have no normalised one
+            return None if error is None else float(error)
         if "auto" in found:  # it acts on a target
             found = found.get(target)
         if found is None:

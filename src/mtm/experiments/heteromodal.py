@@ -99,7 +99,9 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
         }
         for d in sets
     }
-    picture = pictures.bars(out / "heteromodal.png", panels, ylabel="score")
+    picture = pictures.bars(
+        out / "heteromodal.png", panels, ylabel="score", xlabel="episodes with actions"
+    )
     notes = (
         "Last checkpoint; return-conditioned and two-stage acting at the target `auto`. MTM acts "
         "in one stage and Heteromodal MTM in two, as in the paper; the other two columns tell what "

@@ -7,7 +7,6 @@ and returns plain data.
 from __future__ import annotations
 
 import importlib
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -45,12 +44,6 @@ def find(name: str) -> Method:
     module, _, function = METHODS[name].partition(":")
     method: Method = getattr(importlib.import_module(module), function)
     return method
-
-
-def remove_unfinished(folder: Path) -> None:
-    """Remove the directory of a run that was killed before it was whole; all others stay."""
-    if not (folder / "config.json").exists():
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: the run goes on with the next call

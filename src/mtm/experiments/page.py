@@ -18,7 +18,8 @@ from mtm.experiments.scales import Scale
 HOW_TO_READ = (
     "`mean ± spread [low, high]`: mean and standard deviation over seeds (n - 1), and the 95 % "
     "confidence interval of the mean (Student's t) where there are at least 3 seeds; one seed has "
-    "neither. `last` is the newest checkpoint, `best` the one with the lowest held-out loss. "
+    "neither. In pictures, dots are seeds, and bands the spread. `last` is the newest checkpoint, "
+    "`best` the one with the lowest held-out loss. "
     "`auto`: the 95 % quantile of the data's episode returns is asked for; `fixed`: the best of "
     "them; \\* was chosen by looking at the environment, and does not compare with methods that "
     "do not look. A claim holds if it does in most of the cases that were measured; "

@@ -1,8 +1,8 @@
-"""Bars and curves with their spread over seeds, as PNG files."""
+"""Bars with a dot for every seed and curves with their spread over seeds, as PNG files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,11 @@ from typing import Any
 from mtm.errors import require
 from mtm.experiments.over_seeds import Number
 
-COLOURS = ("#7f7f7f", "#1c7ed6", "#d9480f", "#2b8a3e", "#862e9c", "#e67700", "#0b7285", "#a61e4d")
+OF_NAME = {"MTM": "#1c7ed6", "S-MTM": "#d9480f", "MLP": "#7f7f7f", "Heteromodal MTM": "#2b8a3e"}
+"""What is in several pictures has one colour in all of them."""
+
+COLOURS = ("#862e9c", "#e67700", "#0b7285", "#a61e4d", "#5c940d", "#364fc7", "#495057", "#c2255c")
+"""For all others, in order."""
 
 
 def bars(
@@ -18,25 +22,35 @@ def bars(
     panels: Mapping[str, Mapping[str, Mapping[str, Number | None]]],
     *,
     ylabel: str,
+    xlabel: str = "",
+    log: bool = False,
 ) -> str:
-    """Grouped bars: panel -> group -> series -> number. Returns the name of the file."""
+    """Grouped bars: panel -> group -> series -> number. Returns the name of the file.
+
+    Args:
+        file: Where to.
+        panels: A bar is as high as the mean of its number; each of its values is a dot.
+        ylabel: Of all panels.
+        xlabel: Of all panels.
+        log: Whether heights are drawn on a logarithmic scale.
+    """
     figure, axes = _figure(len(panels))
     for ax, (title, groups) in zip(axes, panels.items(), strict=True):
         series = list(dict.fromkeys(name for group in groups.values() for name in group))
-        width = 0.8 / max(len(series), 1)
+        width, colours = 0.8 / max(len(series), 1), _colours(series)
         for i, name in enumerate(series):
             numbers = [group.get(name) for group in groups.values()]
             places = [g + (i - (len(series) - 1) / 2) * width for g in range(len(groups))]
-            ax.bar(
-                places,
-                [n.mean if n else 0.0 for n in numbers],
-                width * 0.9,
-                yerr=[nan if n is None or n.spread is None else n.spread for n in numbers],
-                capsize=2,
-                color=COLOURS[i % len(COLOURS)],
-                label=name,
-            )
+            heights = [n.mean if n else nan for n in numbers]
+            ax.bar(places, heights, width * 0.9, color=colours[name], label=name)
+            dots = [(x, y) for x, n in zip(places, numbers, strict=True) if n for y in n.values]
+            ax.plot([x for x, _ in dots], [y for _, y in dots], "o", color="#212529", ms=2.5)
         ax.set_xticks(range(len(groups)), list(groups), fontsize=8)
+        ax.set_xlabel(xlabel, fontsize=8)
+        if log and ax.lines:
+            ax.set_yscale("log", subs=())  # a tick at 1, 2 and 5 of each decade
+            ax.yaxis.set_major_locator(_ticker().LogLocator(subs=(1, 2, 5)))
+            ax.yaxis.set_major_formatter("{x:g}")
         _finish(ax, title, ylabel)
     return _save(figure, file)
 
@@ -62,13 +76,14 @@ def lines(
     """
     figure, axes = _figure(len(panels))
     for ax, (title, series) in zip(axes, panels.items(), strict=True):
-        for i, (name, points) in enumerate(series.items()):
+        colours = _colours(series)
+        for name, points in series.items():
             if not points:
                 continue
             xs = [x for x, _ in points]
             means = [n.mean for _, n in points]
             spreads = [n.spread or 0.0 for _, n in points]
-            colour = COLOURS[i % len(COLOURS)]
+            colour = colours[name]
             ax.plot(xs, means, color=colour, marker="o", ms=3, lw=1.2, label=name)
             low = [m - s for m, s in zip(means, spreads, strict=True)]
             high = [m + s for m, s in zip(means, spreads, strict=True)]
@@ -80,6 +95,15 @@ def lines(
         ax.set_xlabel(xlabel, fontsize=8)
         _finish(ax, title, ylabel)
     return _save(figure, file)
+
+
+def _colours(names: Iterable[str]) -> dict[str, str]:
+    others = iter(COLOURS * 4)
+    return {name: OF_NAME.get(name) or next(others) for name in names}
+
+
+def _ticker() -> Any:
+    return require("matplotlib.ticker", extra="report")
 
 
 def _figure(panels: int) -> tuple[Any, list[Any]]:

@@ -10,7 +10,6 @@ from mtm import checkpoint
 from mtm.baselines import AgentConfig, evaluate_agent, train_agent
 from mtm.errors import RunError
 from mtm.evaluate import Request
-from mtm.experiments.methods import remove_unfinished
 from mtm.experiments.spec import RunSpec
 
 
@@ -22,7 +21,6 @@ def run(spec: RunSpec, folder: Path, needs: Sequence[Path]) -> dict[str, Any]:
         at held-out episodes, so that `best` is `last`.
     """
     config = AgentConfig.from_json(spec.settings["agent"])
-    remove_unfinished(folder)
     agent = train_agent(spec.method, spec.data, config, folder, resume=True, silent=True)
     notices: list[str] = []
     request = Request(**spec.settings["evaluate"])

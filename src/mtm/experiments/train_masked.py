@@ -10,7 +10,7 @@ from mtm import checkpoint
 from mtm.config import DeviceConfig, TrainConfig
 from mtm.errors import RunError
 from mtm.evaluate import Request, evaluate
-from mtm.experiments.methods import Stopped, remove_unfinished
+from mtm.experiments.methods import Stopped
 from mtm.experiments.spec import RunSpec
 from mtm.run import Run, load_run
 from mtm.training import train
@@ -28,7 +28,6 @@ def run(spec: RunSpec, folder: Path, needs: Sequence[Path]) -> dict[str, Any]:
         RunError: Something that was asked for could not be measured.
     """
     config = TrainConfig.from_json(spec.settings["train"])
-    remove_unfinished(folder)
     device = DeviceConfig(threads=spec.threads)
     last = train(spec.data, config, folder, device=device, resume=True, silent=True)
     if last.step < config.steps:

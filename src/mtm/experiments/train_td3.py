@@ -9,7 +9,6 @@ from typing import Any
 
 from mtm.baselines.td3 import train_td3
 from mtm.baselines.td3_config import TD3Config
-from mtm.experiments.methods import remove_unfinished
 from mtm.experiments.spec import RunSpec
 from mtm.plain_settings import from_plain
 
@@ -21,7 +20,6 @@ def run(spec: RunSpec, folder: Path, needs: Sequence[Path]) -> dict[str, Any]:
         `curve`: the fields of `mtm.baselines.td3_curve.Point` for every evaluation, and `seconds`.
     """
     config = from_plain(spec.settings["td3"], TD3Config())
-    remove_unfinished(folder)
     pretrained = needs[0] if needs else None
     curve = train_td3(spec.data, config, folder, encoder_run=pretrained, resume=True, silent=True)
     return {"curve": [asdict(point) for point in curve], "seconds": curve[-1].seconds}
