@@ -13,6 +13,7 @@ import torch
 
 from mtm import checkpoint, datasets
 from mtm.baselines.experience import Scaling, Transitions
+from mtm.baselines.learner import make_learner
 from mtm.baselines.settings import (
     AGENTS,
     SCALES,
@@ -137,6 +138,12 @@ def test_an_agent_loads_and_acts_the_same(agent: Agent) -> None:
         rollout({"a": agent.policy()}, "Hopper-v5", episodes=1)
 
 
+def test_an_agent_has_no_best_checkpoint(agent: Agent) -> None:
+    assert load_agent(agent.path, 30).step == 30
+    with pytest.raises(RunError, match=r"has no best checkpoint: .* Take the last"):
+        load_agent(agent.path, "best")
+
+
 def test_evaluation_has_the_stable_form(agent: Agent) -> None:
     result = evaluate_agent(agent, Request(episodes=2, env_id=ENV))
     roll = result["tasks"][agent.name]
@@ -240,6 +247,25 @@ def test_a_directory_is_not_overwritten_nor_resumed_with_something_else(
         train_agent("cql", point_mass, other, out, resume=True, silent=True)
 
 
+def test_only_sound_weights_are_saved(point_mass, tmp_path, monkeypatch) -> None:
+    """Also where a checkpoint is due between two rows of metrics."""
+    config = replace(brief("iql"), log_every=12, checkpoint_every=2)
+    hot = replace(config, critic=replace(config.critic, learning_rate=1e30))
+    with pytest.raises(RunError, match=r"by step \d\. The last checkpoint is sound"):
+        train_agent("iql", point_mass, hot, tmp_path / "hot", silent=True)
+
+    def make_spoilt(*arguments):
+        learner = make_learner(*arguments)
+        next(learner.parameters()).register_hook(lambda gradient: gradient * np.nan)
+        return learner
+
+    monkeypatch.setattr("mtm.baselines.agent_training.make_learner", make_spoilt)
+    config = replace(config, checkpoint_every=1)
+    with pytest.raises(RunError, match="the norm of its gradient nan, by step 1"):
+        train_agent("iql", point_mass, config, tmp_path / "spoilt", silent=True)
+    assert checkpoint.steps(tmp_path / "spoilt" / "checkpoints") == []
+
+
 def test_settings_are_checked_together() -> None:
     with pytest.raises(ConfigError, match=r"(?s)2 fault.*steps.*dt.width 10 .* dt.heads 3"):
         AgentConfig(steps=0, dt=DTConfig(width=10, heads=3))
@@ -270,5 +296,7 @@ def test_the_command_line_trains_resumes_and_evaluates(tmp_path, capsys) -> None
     assert "TD3+BC" in capsys.readouterr().out
     result = json.loads((tmp_path / "agent" / "evaluation.json").read_text())
     assert result["tasks"]["td3_bc"]["episodes"] == 2
+    assert main(["eval", out, "--checkpoint", "best"]) == 2
+    assert "has no best checkpoint" in capsys.readouterr().err
     assert main(["baseline", "--data", "builtin:point-mass", "--out", out, "iql"]) == 2
     assert "say the agent first: mtm baseline iql" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,15 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
         path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
     with pytest.warns(UserWarning, match="step-000000002 is damaged and was passed over"):
         assert checkpoint.load(tmp_path).state.step == 1
+
+
+def test_a_damaged_checkpoint_of_a_named_step_is_an_error(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 4):
+        save(tmp_path, step)
+    for step in (2, 3):
+        (tmp_path / f"step-00000000{step}" / "model.safetensors").write_bytes(b"no")
+    with pytest.raises(RunError, match=r"step-000000002 is damaged: .* Sound: 4, 1\."):
+        checkpoint.load(tmp_path, 2)
 
 
 def test_only_damaged_ones_left_is_an_error(tmp_path: Path) -> None:
@@ -136,4 +146,24 @@ def test_writing_atomically_keeps_the_old_content(tmp_path: Path) -> None:
     action = "checkpoint.write_atomically(Path(sys.argv[1]) / 'config.json', b'n' * 5000)"
     assert "could not write" in on_a_full_disk(action, tmp_path)
     assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_two_processes_may_write_the_same_file(tmp_path: Path, monkeypatch) -> None:
+    path, write = tmp_path / "config.json", checkpoint._write
+
+    def interrupted(temporary: Path, data: bytes) -> None:
+        with temporary.open("wb") as file:
+            file.write(data[:2])
+            file.flush()
+            with monkeypatch.context() as other:
+                other.setattr(checkpoint, "_write", write)
+                other.setattr(os, "getpid", lambda: -1)
+                checkpoint.write_atomically(path, b"theirs")
+            file.write(data[2:])
+        assert path.read_bytes() == b"theirs"
+
+    monkeypatch.setattr(checkpoint, "_write", interrupted)
+    checkpoint.write_atomically(path, b"ours, a little longer")
+    assert path.read_bytes() == b"ours, a little longer"
     assert [p.name for p in tmp_path.iterdir()] == ["config.json"]

@@ -41,6 +41,23 @@ def test_a_run_s_config_can_be_given_back(tmp_path: Path) -> None:
     assert settings.batch_size == 8
 
 
+def test_an_older_run_stays_what_it_was(tmp_path: Path, capsys) -> None:
+    """Its file does not say what nobody could choose then; today's defaults are others."""
+    out = tmp_path / "old"
+    assert main([*TRAIN, str(out), "--whole-modalities", "0", "--stop-at", "2"]) == 0
+    file = out / "config.json"
+    plain = json.loads(file.read_text()) | {"format": 3}
+    del plain["train"]["whole_modalities"]
+    file.write_text(json.dumps(plain))
+    assert parse(["--config", str(file), "--out", "x"]).settings.whole_modalities == 0.0
+    assert main(["train", "--out", str(out), "--resume", "--stop-at", "4"]) == 0
+    assert mtm.load_run(out).step == 4
+    for damage, message in [({"format": 99}, "upgrade mtm"), ({"format": "x"}, "is damaged")]:
+        file.write_text(json.dumps(plain | damage))
+        assert main([*TRAIN, "x", "--config", str(file)]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_an_existing_run_is_refused_then_overwritten(tmp_path: Path, capsys) -> None:
     words = [*TRAIN, str(tmp_path / "run"), "--steps", "2"]
     assert main(words) == 0
@@ -62,21 +79,25 @@ def test_all_faults_of_the_settings_at_once(tmp_path: Path, capsys) -> None:
     ("words", "message"),
     [
         (["trian"], "Did you mean 'train'"),
-        (["train", "--out", "x"], "--data is needed"),
+        (["trian", "--data", "x"], "unknown command 'trian'. Did you mean 'train'"),
+        (["train", "--out", "x"], "error: --data is needed"),
+        (["train", "--out", "x", "--resume"], "x holds no run to resume; to start one, --data is"),
         (["train", "--out", "x", "--data", "nowhere.hdf5"], "no data set at 'nowhere.hdf5'"),
         (["train", "--out", "x", "--preset", "cpuu"], "Did you mean 'cpu'"),
         (["train", "--out", "x", "--config", "nowhere.json"], "cannot be read as JSON"),
         (["data", "info", "builtin:x"], "unknown built-in data set"),
         (["data", "inof", "x"], "Did you mean 'data info'"),
         (["masks", "show", "rbc"], "Did you mean 'rcbc'"),
+        (["masks", "show", "fd", "--length", "1"], "fd: this mask needs a segment of at least 2"),
     ],
 )
 def test_errors_are_one_message_and_exit_code_2(words, message, capsys) -> None:
     assert main(words) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert message in error
-    assert "Traceback" not in error
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("error: ")
+    assert message in printed.err
+    assert "Traceback" not in printed.err
 
 
 def test_a_faulty_json_config(tmp_path: Path, capsys) -> None:
@@ -100,10 +121,21 @@ def test_masks_are_drawn(capsys) -> None:
     assert "actions   ■  ■  ?" in capsys.readouterr().out
     assert main(["masks", "show", "random-autoregressive", "--draws", "4"]) == 0
     assert capsys.readouterr().out.count("states") == 4
-    assert main(["masks", "show", "random+rcbc", "--draws", "2"]) == 0
-    assert capsys.readouterr().out.count("states  ") == 2
+    assert main(["masks", "show", "random+rcbc+id", "--draws", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("states  ") == 2 + 1 + 1
+    _, _, rcbc = printed.partition("\nrcbc: ")
+    assert rcbc.index("■  ■  ■  ?") < rcbc.index("\nid: ") < rcbc.index("·  ·  ?  ·")
     assert main(["masks", "list"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 9
+
+
+def test_random_masks_are_drawn_as_training_draws_them(capsys) -> None:
+    """Of a share of each modality something is always seen; half of the training's are whole."""
+    assert main(["masks", "show", "random", "--draws", "20"]) == 0
+    printed = capsys.readouterr().out
+    assert "in 50% of the samples" in printed
+    assert "states    ·  ·  ·  ·" in printed
 
 
 def test_help_names_every_verb(capsys) -> None:
@@ -120,11 +152,11 @@ def test_every_verb_has_help(verb: str, capsys) -> None:
     assert f"mtm {verb}" in capsys.readouterr().out
 
 
-def test_help_and_settings_do_not_load_torch() -> None:
-    """Start-up stays quick: torch is loaded by the verbs that compute."""
+def test_help_and_settings_load_neither_torch_nor_numpy() -> None:
+    """Start-up stays quick: they are loaded by the verbs that compute."""
     program = (
         "import sys, mtm, mtm.config, mtm.cli; mtm.cli.main(['--help']); "
-        "assert 'torch' not in sys.modules"
+        "assert not {'torch', 'numpy'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

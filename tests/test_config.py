@@ -6,7 +6,15 @@ import json
 
 import pytest
 
-from mtm.config import PRESETS, DeviceConfig, ModelConfig, TrainConfig, preset
+from mtm.config import (
+    PRESETS,
+    DeviceConfig,
+    ModelConfig,
+    Reading,
+    TrainConfig,
+    preset,
+    run_settings,
+)
 from mtm.errors import ConfigError
 from mtm.plain_settings import differences
 
@@ -29,6 +37,11 @@ def test_all_faults_are_reported_at_once() -> None:
         "model.dropout must be in [0, 1), got 2.0",
     ):
         assert part in message
+
+
+def test_a_modality_is_read_from_one_place() -> None:
+    with pytest.raises(ConfigError, match=r"reading.columns names a modality twice: a=x a=y"):
+        TrainConfig(reading=Reading(columns=("a=x", "a=y")))
 
 
 def test_faults_in_json_are_reported_at_once() -> None:
@@ -80,6 +93,29 @@ def test_unknown_preset_lists_the_known() -> None:
 def test_device_faults_are_reported_at_once() -> None:
     with pytest.raises(ConfigError, match=r"(?s)devices must.*threads must"):
         DeviceConfig(devices=0, threads=0)
+
+
+def test_a_precision_that_does_not_work_is_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown precision '16-mixed'. Did you mean 'bf16-mixed"):
+        DeviceConfig(precision="16-mixed")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("written", [1, 2, 3, 4])
+def test_settings_of_older_formats_say_what_was_done_then(written: int) -> None:
+    plain = preset("cpu").to_json()
+    unsaid = {1: ("model", "spread"), 2: ("optimizer", "name")}
+    for last, (table, key) in unsaid.items():
+        if written <= last:
+            del plain[table][key]
+    if written < 3:
+        plain["complete_share"] = None
+    if written < 4:
+        del plain["whole_modalities"]
+    config = TrainConfig.from_json(run_settings({"format": written, "train": plain}))
+    assert config.model.spread == (written >= 2)
+    assert config.optimizer.name == ("muon" if written >= 3 else "adamw")
+    assert config.complete_share == (0.5 if written >= 3 else 0.0)
+    assert config.whole_modalities == (0.5 if written >= 4 else 0.0)
 
 
 def test_differences_are_named_by_path() -> None:

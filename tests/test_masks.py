@@ -118,7 +118,7 @@ def test_any_modality_list_works() -> None:
     [
         (lambda m: masks.make_mask("rccb"), "unknown mask 'rccb'. Did you mean 'rcbc'"),
         (lambda m: masks.NAMED["rcbc"].question(m[::2], 4), "role return"),
-        (lambda m: masks.NAMED["fd"].question(m, 1), "too short"),
+        (lambda m: masks.NAMED["fd"].question(m, 1), "a segment of at least 2 steps, got 1"),
         (lambda m: masks.NAMED["fd"].question(m, 4, now=3), r"allowed: \[0, 1, 2\]"),
         (
             lambda m: RandomAutoregressiveMask(weights={"state": 1})(

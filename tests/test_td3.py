@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,18 +17,20 @@ pytest.importorskip("torchrl", reason="the extra `baselines` is not installed")
 pytest.importorskip("gymnasium", reason="the extra `sim` is not installed")
 
 from mtm import checkpoint, queries
+from mtm.baselines import load_agent
 from mtm.baselines.td3 import train_td3
 from mtm.baselines.td3_agent import TD3Agent
 from mtm.baselines.td3_config import VARIANTS, TD3Config, td3_preset
 from mtm.baselines.td3_curve import Point, area, final_return, first_to_reach, read_curve
 from mtm.baselines.td3_data import EncodedTransitions
 from mtm.config import preset
-from mtm.datasets import exorl, walker_rewards
+from mtm.datasets import walker_rewards
 from mtm.errors import ConfigError, DataError, RunError
-from mtm.run import Run
+from mtm.run import Run, load_run
 from mtm.training import train
 from mtm.trajectories import TrajectoryDataset
 
+importlib.import_module("point_mass_environment")  # data may name what is imported already
 ENV = "point_mass_environment:PointMass-v0"
 pytestmark = pytest.mark.usefixtures("_find_environments")
 LOW, HIGH = -np.ones(2, np.float32), np.ones(2, np.float32)
@@ -304,6 +307,27 @@ def test_what_cannot_be_resumed(data, tmp_path) -> None:
         train_td3(data, config, tmp_path / "run", resume=True, silent=True)
 
 
+def test_a_training_is_not_taken_for_a_run(data, tmp_path) -> None:
+    train_td3(data, settings_for("raw", updates=2), tmp_path / "td3", silent=True)
+    with pytest.raises(RunError, match=r"holds a training of TD3, not a run; .*curve\.csv"):
+        load_run(tmp_path / "td3")
+    with pytest.raises(RunError, match="holds a training of TD3, not an agent"):
+        load_agent(tmp_path / "td3")
+
+
+def test_only_sound_weights_are_saved(data, tmp_path, monkeypatch) -> None:
+    real = TD3Agent.transitions
+
+    def spoil(self, data):
+        next(self.policy.parameters()).register_hook(lambda gradient: gradient * np.nan)
+        return real(self, data)
+
+    monkeypatch.setattr(TD3Agent, "transitions", spoil)
+    with pytest.raises(RunError, match="the norm of its gradient nan, by step 1"):
+        train_td3(data, settings_for("raw", evaluate_every=1), tmp_path / "td3", silent=True)
+    assert checkpoint.steps(tmp_path / "td3" / "checkpoints") == []
+
+
 @pytest.fixture
 def walker(tmp_path: Path) -> Path:
     """Two episodes of random values of the walker's shapes."""
@@ -337,10 +361,12 @@ def test_rewards_are_those_of_the_task(walker, monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(
         "mtm.baselines.td3._Training._evaluate", lambda *_: {"return_mean": 0.0, "return_std": 0.0}
     )
+    files = sorted(walker.glob("*.npz"))
+    physics = np.concatenate([np.load(file)["physics"][1:] for file in files])
     for task in ("stand", "run"):
         out = tmp_path / task
         train_td3(f"exorl:{task}:{walker}", settings_for("raw", updates=1), out, silent=True)
-        expected = walker_rewards.rewards(task, exorl.physics(walker))
+        expected = walker_rewards.rewards(task, physics)
         np.testing.assert_allclose(seen["rewards"].numpy(), expected, atol=1e-6)
         assert json.loads((out / "config.json").read_text())["environment"] == f"dmc:walker-{task}"
 

@@ -24,7 +24,9 @@ from mtm.config import DeviceConfig, ModelConfig, OptimizerConfig, ReturnsConfig
 from mtm.datasets import builtin
 from mtm.errors import ConfigError, DataError, RunError
 from mtm.model import MTM
+from mtm.network import make_network
 from mtm.optimization import Muon, learning_rate, make_optimizers
+from mtm.trackers import read_metrics
 from mtm.training import prepare, train
 from mtm.trajectories import TrajectoryDataset
 
@@ -61,6 +63,23 @@ def test_ten_steps_and_ten_resumed_are_twenty_to_the_bit(
     run = train(point_mass, config, tmp_path / "parts", resume=True, silent=True)
     assert run.step == 20
     assert equal(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
+def test_every_precision_trains_resumes_and_answers(point_mass, tiny, tmp_path, precision) -> None:
+    device = DeviceConfig(accelerator="cpu", precision=precision)
+    train(point_mass, tiny, tmp_path / "whole", device=device, silent=True)
+    parts = tmp_path / "parts"
+    train(point_mass, tiny, parts, device=device, stop_at=10, silent=True)
+    run = train(point_mass, tiny, parts, device=device, resume=True, silent=True)
+    assert equal(weights(tmp_path / "whole"), weights(parts))
+    usual = train(point_mass, tiny, tmp_path / "usual", silent=True)
+    losses = [read_metrics(r.path / "metrics.csv")[-1]["val/loss"] for r in (run, usual)]
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
+    states = point_mass.arrays["states"][:6]
+    actions = mtm.inverse_dynamics(run, states)
+    assert actions.dtype == np.float32
+    np.testing.assert_allclose(actions, mtm.inverse_dynamics(usual, states), atol=0.1)
 
 
 def test_same_seed_is_equal_and_another_differs(point_mass, tiny, tmp_path) -> None:
@@ -206,6 +225,62 @@ def test_an_existing_run_is_not_overwritten(point_mass, tiny, out) -> None:
     assert not equal(weights(out), before)
 
 
+def test_overwriting_removes_what_belongs_to_the_old_weights(point_mass, tiny, out) -> None:
+    train(point_mass, tiny, out, silent=True)
+    for folder in ("report", "tensorboard"):
+        (out / folder).mkdir()
+        (out / folder / "old").touch()
+    for file in ("evaluation.json", "notes.txt", ".metrics.csv.1.tmp"):
+        (out / file).touch()
+    train(point_mass, tiny, out, overwrite=True, silent=True)
+    assert {path.name for path in out.iterdir()} == {
+        *("checkpoints", "config.json", "metrics.csv"),
+        "notes.txt",  # the user's own
+    }
+
+
+@pytest.mark.parametrize("way", [{}, {"resume": True}, {"overwrite": True}])
+def test_a_run_that_was_killed_while_it_was_made_is_made_anew(
+    point_mass, tiny, out, way, monkeypatch
+) -> None:
+    def kill(path: Path, *_) -> None:
+        (path / ".config.json.1.tmp").write_text("{")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mtm.run.write_description", kill)
+        with pytest.raises(KeyboardInterrupt):
+            train(point_mass, tiny, out, silent=True)
+    assert train(point_mass, tiny, out, silent=True, **way).step == 20
+    assert not list(out.glob(".*"))
+
+
+def test_a_run_that_was_killed_while_it_was_replaced_is_still_known(
+    point_mass, tiny, out, monkeypatch
+) -> None:
+    train(point_mass, tiny, out, silent=True)
+
+    def kill(*_) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mtm.run.write_description", kill)
+        with pytest.raises(KeyboardInterrupt):
+            train(point_mass, tiny, out, overwrite=True, silent=True)
+    with pytest.raises(RunError, match="already holds a run"):
+        train(point_mass, tiny, out, silent=True)
+    assert train(point_mass, tiny, out, overwrite=True, silent=True).step == 20
+
+
+def test_checkpoints_without_a_description_are_left_alone(point_mass, tiny, out) -> None:
+    train(point_mass, tiny, out, silent=True)
+    for file in ("config.json", "metrics.csv"):
+        (out / file).unlink()
+    with pytest.raises(RunError, match="exists and is not a run"):
+        train(point_mass, tiny, out, overwrite=True, silent=True)
+    assert checkpoint.steps(out / "checkpoints") == [10, 20]
+
+
 def test_a_directory_that_is_not_a_run_is_left_alone(point_mass, tiny, out) -> None:
     out.mkdir()
     (out / "thesis.tex").write_text("years of work")
@@ -275,6 +350,38 @@ def test_a_loss_that_is_not_finite_stops_the_run(point_mass, tiny, out) -> None:
     )
     with pytest.raises(RunError, match="the loss became (nan|inf)"):
         train(point_mass, hot, out, silent=True)
+
+
+def test_only_sound_weights_are_saved(point_mass, tiny, out) -> None:
+    """Also where a checkpoint is due between two rows of metrics."""
+    hot = OptimizerConfig(learning_rate=1e30, warmup_steps=0, clip_norm=0.0)
+    config = replace(tiny, log_every=20, checkpoint_every=2, optimizer=hot)
+    with pytest.raises(RunError, match=r"by step \d\. The last checkpoint is sound"):
+        train(point_mass, config, out, silent=True)
+    for step in checkpoint.steps(out / "checkpoints"):
+        saved = checkpoint.load(out / "checkpoints", step).model
+        assert all(tensor.isfinite().all() for tensor in saved.values()), step
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run(point_mass, tiny, out, monkeypatch) -> None:
+    """It spoils the weights one step before the loss shows it."""
+
+    def make_spoilt(*arguments):
+        network = make_network(*arguments)
+        network.mask_tokens.register_hook(lambda gradient: gradient * np.nan)
+        return network
+
+    monkeypatch.setattr("mtm.loop.make_network", make_spoilt)
+    with pytest.raises(RunError, match="the norm of its gradient nan, by step 1"):
+        train(point_mass, replace(tiny, checkpoint_every=1), out, silent=True)
+    assert checkpoint.steps(out / "checkpoints") == []
+
+
+@pytest.mark.parametrize("step", [0, -1])
+def test_a_sitting_takes_a_step_at_least(point_mass, tiny, out, step) -> None:
+    with pytest.raises(ConfigError, match=f"stop_at must be at least 1, got {step}"):
+        train(point_mass, tiny, out, stop_at=step, silent=True)
+    assert not out.exists()
 
 
 def test_runs_of_older_formats_are_read_and_resumed(point_mass, tiny, out) -> None:
@@ -347,6 +454,17 @@ def test_muon_moves_all_directions_equally_far(shape) -> None:
     assert lengths.min() > 0.5
     assert lengths.max() < 1.3
     assert (matrix.detach() * matrix.grad).sum() < 0  # downhill
+
+
+def test_muon_keeps_its_measure_in_bfloat16() -> None:
+    torch.manual_seed(0)
+    matrix = torch.nn.Parameter(torch.zeros(16, 16, dtype=torch.bfloat16))
+    muon = Muon([matrix], weight_decay=0.0)
+    muon.param_groups[0]["lr"] = 1.0
+    matrix.grad = (torch.randn(16, 16) @ torch.diag(torch.logspace(-1, 1, 16))).bfloat16()
+    muon.step()
+    lengths = torch.linalg.svdvals(matrix.detach().float()) / (0.2 * 16**0.5)
+    assert lengths.max() < 1.3
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="PyTorch has it from 2.9 on")

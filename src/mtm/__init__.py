@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mtm.relabelling import relabel
     from mtm.run import Run, load_run
     from mtm.training import train
-from mtm.trajectories import Metadata, TrajectoryDataset
+    from mtm.trajectories import Metadata, TrajectoryDataset
 
 __version__ = "0.1.0"
 

@@ -17,18 +17,22 @@ import os
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import safetensors.torch
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mtm.errors import RunError, unknown
 
 Which = Literal["last", "best"]
 FILES = ("model.safetensors", "optimizer.safetensors")
+
+DAMAGE = (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError)
+"""What reading a damaged checkpoint raises."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ def save(
     Raises:
         RunError: It could not be written (a full disk, say). Earlier checkpoints are untouched.
     """
-    final = folder / f"step-{state.step:09d}"
+    final = _directory(folder, state.step)
     temporary = folder / f".{final.name}.tmp"
     try:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -91,31 +95,44 @@ def save(
 
 
 def load(folder: Path, which: Which | int = "last") -> Checkpoint:
-    """Read a checkpoint; if it is damaged, warn and take the newest sound one before it.
+    """Read a checkpoint; if the last or the best is damaged, warn and take the newest sound one.
 
     Args:
         folder: A run's `checkpoints`.
         which: `last`, `best` (lowest held-out loss) or a step.
 
     Raises:
-        RunError: There is no sound checkpoint.
+        RunError: There is no sound checkpoint, or that of the named step is not sound.
     """
     candidates = steps(folder)
     if not candidates:
         raise RunError(f"{folder} holds no checkpoint; the run was stopped before its first one.")
     wanted = _resolve(folder, which, candidates)
-    order = [wanted, *(step for step in reversed(candidates) if step != wanted)]
-    for step in order:
-        directory = folder / f"step-{step:09d}"
+    others = [step for step in reversed(candidates) if step != wanted]
+    for step in [wanted, *others]:
+        directory = _directory(folder, step)
         try:
-            checkpoint = _read(directory)
-        except (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
+            return _read(directory)
+        except DAMAGE as error:
+            if isinstance(which, int):  # another step is not what was asked for
+                sound = ", ".join(str(other) for other in others if _is_sound(folder, other))
+                raise RunError(
+                    f"checkpoint {directory} is damaged: {error}. Sound: {sound or 'none'}."
+                ) from error
             warnings.warn(
                 f"checkpoint {directory} is damaged and was passed over: {error}", stacklevel=2
             )
-        else:
-            return checkpoint
     raise RunError(f"no checkpoint in {folder} can be read; train again with --overwrite.")
+
+
+def restore(folder: Path, network: nn.Module, *optimizers: torch.optim.Optimizer) -> State:
+    """Fill a network and its optimizers from the last sound checkpoint, if there is one."""
+    if not steps(folder):
+        return State(0, 0.0, {})  # stopped before the first checkpoint: begin again
+    saved = load(folder)
+    network.load_state_dict(saved.model)
+    restore_optimizers(optimizers, saved.optimizer)
+    return saved.state
 
 
 def steps(folder: Path) -> list[int]:
@@ -130,7 +147,7 @@ def prune(folder: Path, keep: int) -> None:
     kept = {*present[-keep:], best_step(folder, present)}
     for step in present:
         if step not in kept:
-            shutil.rmtree(folder / f"step-{step:09d}")
+            shutil.rmtree(_directory(folder, step))
 
 
 def best_step(folder: Path, candidates: list[int]) -> int:
@@ -138,7 +155,7 @@ def best_step(folder: Path, candidates: list[int]) -> int:
     losses = {}
     for step in candidates:
         try:
-            validation = _read_state(folder / f"step-{step:09d}").validation
+            validation = _read_state(_directory(folder, step)).validation
         except (OSError, KeyError, TypeError, ValueError):
             continue  # a damaged state is reported when it is loaded
         if "loss" in validation:
@@ -184,14 +201,22 @@ def write_atomically(path: Path, data: bytes) -> None:
     Raises:
         RunError: It could not be written; the old content is intact.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
+    # A name of this process alone: another one may be writing the same file.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         _write(temporary, data)
         temporary.replace(path)
         _flush_directory(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise RunError(f"could not write {path}: {error}.") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def unfinished(path: Path) -> list[Path]:
+    """What processes that were killed, or still write, have of a file under temporary names."""
+    return list(path.parent.glob(f".{path.name}.*tmp"))
 
 
 def _resolve(folder: Path, which: Which | int, candidates: list[int]) -> int:
@@ -203,6 +228,18 @@ def _resolve(folder: Path, which: Which | int, candidates: list[int]) -> int:
         allowed = ("last", "best", *map(str, candidates))
         raise RunError(f"{folder}: {unknown('checkpoint', str(which), allowed)}")
     return int(which)
+
+
+def _directory(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:09d}"
+
+
+def _is_sound(folder: Path, step: int) -> bool:
+    try:
+        _read(_directory(folder, step))
+    except DAMAGE:
+        return False
+    return True
 
 
 def _read(directory: Path) -> Checkpoint:

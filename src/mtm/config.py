@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal, get_args
 
-from mtm.errors import ConfigError, unknown
+from mtm.errors import ConfigError, RunError, unknown
 from mtm.plain_settings import from_plain, raise_if
 
-Precision = Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true", "64-true"]
+# Not 16-mixed: its gradients are clipped while still scaled up, and no checkpoint has its scale.
+Precision = Literal["32-true", "bf16-mixed", "bf16-true", "64-true"]
+
+FORMAT = 4
+"""Version of a run's directory; raised when an old reader could not read a new run."""
 
 MASK_NAMES = (
     *("random", "random-autoregressive"),
@@ -32,6 +37,14 @@ def shares_of(pairs: tuple[str, ...]) -> dict[str, float]:
     return {name: float(share) for name, _, share in (pair.partition("=") for pair in pairs)}
 
 
+def _named_twice(setting: str, pairs: tuple[str, ...]) -> list[str]:
+    """A fault if two of NAME=... have the same name."""
+    names = [pair.partition("=")[0] for pair in pairs]
+    if len(set(names)) == len(names):
+        return []
+    return [f"{setting} names a modality twice: {' '.join(pairs)}"]
+
+
 def _share_faults(setting: str, pairs: tuple[str, ...]) -> list[str]:
     faults = []
     for pair in pairs:
@@ -42,10 +55,7 @@ def _share_faults(setting: str, pairs: tuple[str, ...]) -> list[str]:
             share = -1.0
         if not name or not 0 <= share <= 1:
             faults.append(f"{setting}: {pair!r} is not of the form NAME=SHARE, a share in [0, 1]")
-    names = [pair.partition("=")[0] for pair in pairs]
-    if len(set(names)) < len(names):
-        faults.append(f"{setting} names a modality twice: {' '.join(pairs)}")
-    return faults
+    return faults + _named_twice(setting, pairs)
 
 
 @dataclass(frozen=True)
@@ -118,9 +128,13 @@ class Reading:
             for pair in getattr(self, what)
             if not all(pair.partition("="))
         ] + [
-            unknown("role in reading.roles:", role, ROLES)
-            for role in self.role_of().values()
-            if role and role not in ROLES
+            *_named_twice("reading.columns", self.columns),
+            *_named_twice("reading.roles", self.roles),
+            *(
+                unknown("role in reading.roles:", role, ROLES)
+                for role in self.role_of().values()
+                if role and role not in ROLES
+            ),
         ]
 
     def columns_of(self) -> dict[str, tuple[str, ...]]:
@@ -300,6 +314,28 @@ class TrainConfig:
             ConfigError: Listing every unknown key, value of a wrong type, and fault.
         """
         return from_plain(data, base or cls())
+
+
+def check_format(file: Path, description: Mapping[str, Any]) -> None:
+    """Raise a `RunError` if a `config.json` was written by a newer version."""
+    if description["format"] > FORMAT:
+        raise RunError(
+            f"{file} has format {description['format']}, this version of mtm reads up to {FORMAT}; "
+            "upgrade mtm."
+        )
+
+
+def run_settings(description: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings in a run's `config.json`, with what older formats did without saying so."""
+    written, settings = description["format"], {**description["train"]}
+    if written < 2:  # networks did not predict spreads yet
+        settings["model"] = settings["model"] | {"spread": False}
+    if written < 3:  # nor was there another optimizer, or a share by default
+        settings["optimizer"] = settings["optimizer"] | {"name": "adamw"}
+        settings["complete_share"] = settings.get("complete_share") or 0.0
+    if written < 4:  # random masks hid a share of each modality, never all of it
+        settings["whole_modalities"] = 0.0
+    return settings
 
 
 @dataclass(frozen=True)

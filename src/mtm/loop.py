@@ -7,7 +7,6 @@ the same steps as one that was never stopped.
 
 from __future__ import annotations
 
-import math
 import signal
 import threading
 import time
@@ -25,12 +24,17 @@ from torch import Tensor, nn
 
 from mtm import checkpoint
 from mtm.checkpoint import State
-from mtm.errors import RunError
 from mtm.losses import reconstruction_losses
 from mtm.masks import MaskFunction
 from mtm.modalities import BoolArray, Modality
 from mtm.network import make_network
-from mtm.optimization import learning_rate, make_optimizers, set_learning_rate
+from mtm.optimization import (
+    check_finite,
+    gradient_norm,
+    learning_rate,
+    make_optimizers,
+    set_learning_rate,
+)
 from mtm.progress import TrainingProgress
 from mtm.randomness import Purpose, generator
 from mtm.run import Description
@@ -167,8 +171,10 @@ class Loop:
         torch.manual_seed(self.config.seed)
         self.network = make_network(self.modalities, self.config.model)
         self.optimizers = make_optimizers(self.network, self.config.optimizer)
-        self.state = restore(out, self.network, *self.optimizers) if resume else State(0, 0.0, {})
         self.model, *self.wrapped = fabric.setup(self.network, *self.optimizers)
+        self.state = State(0, 0.0, {})
+        if resume:  # only now that the network has the precision that was saved
+            self.state = checkpoint.restore(out / "checkpoints", self.network, *self.optimizers)
         self.make_batch = BatchMaker(fabric, description, segments, mask)
         self.losses = ["loss", *(f"loss/{m.name}" for m in self.modalities)]
         self.trackers = self._make_trackers(description) if self.is_first else []
@@ -181,7 +187,7 @@ class Loop:
     def run(self, stop_at: int | None = None) -> None:
         """Take the remaining steps, up to `stop_at`; a stop signal saves and ends early."""
         config = self.config
-        last = min(config.steps, stop_at or config.steps)
+        last = config.steps if stop_at is None else min(stop_at, config.steps)
         progress = TrainingProgress(last, self.state.step, silent=self.silent)
         with ExitStack() as stack:
             for tracker in self.trackers:
@@ -194,8 +200,9 @@ class Loop:
                 stopping = stop_requested(step)
                 is_last = step == last
                 is_validation_step = is_last or step % config.validate_every == 0
-                is_log_step = is_validation_step or stopping or step % config.log_every == 0
                 is_save_step = is_last or stopping or step % config.checkpoint_every == 0
+                # Logging looks whether all is finite, so that what is saved is sound.
+                is_log_step = is_validation_step or is_save_step or step % config.log_every == 0
                 validation: dict[str, float] = {}
                 if is_validation_step and self.validator is not None and self.is_first:
                     validation = self.validator.measure(self.network)
@@ -228,11 +235,8 @@ class Loop:
         """Average what was gathered since the last row and hand it to the trackers."""
         means = self.fabric.all_reduce(self._totals / self._counted)
         metrics = dict(zip([*self.losses, "gradient_norm"], means.tolist(), strict=True))  # type: ignore[union-attr]
-        if not math.isfinite(metrics["loss"]):
-            raise RunError(
-                f"the loss became {metrics['loss']} by step {step}. The last checkpoint is sound; "
-                "train again with a lower optimizer.learning_rate, or --precision 32-true."
-            )
+        cure = "a lower optimizer.learning_rate, or --precision 32-true"
+        check_finite(step, metrics["loss"], metrics["gradient_norm"], cure)
         now = time.monotonic()
         rate = self.optimizers[0].param_groups[0]["lr"]
         speed = self._counted * self.config.batch_size / max(now - self._logged, 1e-9)
@@ -284,22 +288,10 @@ def _total(fabric: Fabric, processes: int, part: Tensor) -> Tensor:
 
 def _clip(model: nn.Module, clip_norm: float) -> Tensor:
     """Scale the gradient down to `clip_norm` (0: leave it) and return its norm before."""
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    norm = nn.utils.get_total_norm(gradients)
+    norm = gradient_norm(model.parameters())
     if clip_norm > 0:
         nn.utils.clip_grads_with_norm_(model.parameters(), clip_norm, norm)
     return norm
-
-
-def restore(out: Path, network: nn.Module, *optimizers: torch.optim.Optimizer) -> State:
-    """Fill the network and its optimizers from the last sound checkpoint, if there is one."""
-    folder = out / "checkpoints"
-    if not checkpoint.steps(folder):
-        return State(0, 0.0, {})  # stopped before the first checkpoint: begin again
-    saved = checkpoint.load(folder)
-    network.load_state_dict(saved.model)
-    checkpoint.restore_optimizers(optimizers, saved.optimizer)
-    return saved.state
 
 
 @contextmanager

@@ -12,6 +12,7 @@ drawing `now` at random.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -60,7 +61,7 @@ class NamedPattern:
         summary: One line for people.
         roles: Roles that the modalities must have among them.
         ask: The question at the moment `now` of a segment of length T.
-        moments: The moments that make sense in a segment of length T.
+        moments: The moments that make sense in a segment of length T; a long one has some.
         usual: The moment that is meant when none is given.
     """
 
@@ -76,7 +77,8 @@ class NamedPattern:
         """The question at `now`, or at the usual moment.
 
         Raises:
-            ConfigError: `now` makes no sense, or no modality has a role that the pattern needs.
+            ConfigError: `now` makes no sense, the segment is too short, or no modality has a role
+                that the pattern needs.
         """
         grid = _Grid(modalities, segment_length)
         missing = [role for role in self.roles if not grid.role(role).any()]
@@ -86,11 +88,16 @@ class NamedPattern:
                 f"{', '.join(f'{m.name} ({m.role})' for m in modalities)}."
             )
         moments = self.moments(segment_length)
+        if not moments:
+            shortest = next(T for T in itertools.count(segment_length) if self.moments(T))
+            raise ConfigError(
+                f"this mask needs a segment of at least {shortest} steps, got {segment_length}."
+            )
         now = self.usual(segment_length) if now is None else now
         if now not in moments:
             raise ConfigError(
                 f"now={now} makes no sense for this mask in a segment of length {segment_length}; "
-                f"allowed: {list(moments) or 'none, the segment is too short'}."
+                f"allowed: {list(moments)}."
             )
         return self.ask(grid, now)
 

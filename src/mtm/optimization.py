@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from mtm.config import OptimizerConfig
+from mtm.errors import RunError
 from mtm.network import Network
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
@@ -72,6 +73,29 @@ def hidden_matrices(network: Network) -> list[Tensor]:
     ]
 
 
+def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
+    """The norm of all gradients together, as they are now."""
+    return nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+
+
+def check_finite(step: int, loss: float, norm: float, cure: str) -> None:
+    """Raise a `RunError` unless the weights after a step are fit to be saved.
+
+    A gradient that is not finite spoils them before any loss shows it.
+
+    Args:
+        step: How many were taken.
+        loss: Since the last look.
+        norm: Of the gradient.
+        cure: What to train with instead.
+    """
+    if not (math.isfinite(loss) and math.isfinite(norm)):
+        raise RunError(
+            f"the loss became {loss}, the norm of its gradient {norm}, by step {step}. The last "
+            f"checkpoint is sound; train again with {cure}."
+        )
+
+
 class Muon(torch.optim.Optimizer):
     """Momentum whose update is made orthogonal: all directions of a matrix move equally far.
 
@@ -121,7 +145,9 @@ def _orthogonal(updates: Tensor) -> Tensor:
     short side of the matrices, and x itself is multiplied once: a third less time than in place.
     """
     is_tall = updates.shape[1] > updates.shape[2]
-    x = updates.mT if is_tall else updates
+    # With the 8 bits of bfloat16, the products of the polynomials run away.
+    x = updates.to(torch.promote_types(updates.dtype, torch.float32))
+    x = x.mT if is_tall else x
     x = x / x.flatten(1).norm(dim=1).clamp(min=1e-7)[:, None, None]  # no singular value above 1
     gram = x @ x.mT
     product = factor = _newton_schulz(gram)
@@ -129,7 +155,7 @@ def _orthogonal(updates: Tensor) -> Tensor:
         gram = factor @ gram @ factor
         factor = _newton_schulz(gram)
         product = factor @ product
-    x = torch.bmm(product, x)
+    x = torch.bmm(product, x).to(updates.dtype)
     return x.mT if is_tall else x
 
 

@@ -72,7 +72,8 @@ def rollout(
         Name -> episodes. An episode that fails does not stop the others.
 
     Raises:
-        ConfigError: Nothing to do, or the environment does not fit the model.
+        ConfigError: Nothing to do, or the environment cannot be made or does not fit the model.
+        RunError: A process that steps environments ended.
     """
     if not policies or episodes < 1:
         raise ConfigError(f"{len(policies)} policies for {episodes} episodes: nothing to do.")

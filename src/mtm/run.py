@@ -22,7 +22,7 @@ import torch
 
 from mtm import checkpoint
 from mtm.checkpoint import Which
-from mtm.config import ReturnsConfig, TrainConfig
+from mtm.config import FORMAT, ReturnsConfig, TrainConfig, check_format, run_settings
 from mtm.errors import ConfigError, RunError
 from mtm.modalities import Modality
 from mtm.model import MTM
@@ -32,12 +32,14 @@ from mtm.returns import horizon_of
 from mtm.trajectories import Metadata, TrajectoryDataset
 from mtm.versions import versions
 
-FORMAT = 4
-"""Version of the directory's layout; raised when an old reader could not read a new run."""
-
-
 AGENT = "agent"
 """In the `config.json` of an agent of `mtm.baselines`, which one it is."""
+
+TD3 = "td3"
+"""In the `config.json` of a training of `mtm.baselines.td3`, its settings."""
+
+BELONGINGS = ("metrics.csv", "evaluation.json", "report", "tensorboard", "curve.csv", "checkpoints")
+"""What mtm writes next to a `config.json`; it goes when another run takes the place."""
 
 
 @dataclass(frozen=True)
@@ -148,15 +150,8 @@ def read_description(path: Path) -> Description:
                 f"{path} holds the agent {plain[AGENT]!r}, not a masked model; load it with "
                 "mtm.baselines.load_agent."
             )
-        if plain["format"] < 2:  # networks did not predict spreads yet
-            plain["train"]["model"]["spread"] = False
-        if plain["format"] < 3:  # nor was there another optimizer, or a share by default
-            plain["train"]["optimizer"]["name"] = "adamw"
-            plain["train"]["complete_share"] = plain["train"].get("complete_share") or 0.0
-        if plain["format"] < 4:  # random masks hid a share of each modality, never all of it
-            plain["train"]["whole_modalities"] = 0.0
         return Description(
-            TrainConfig.from_json(plain["train"]),
+            TrainConfig.from_json(run_settings(plain)),
             tuple(Modality.from_json(m) for m in plain["modalities"]),
             Normalizer.from_json(plain["normalizer"]),
             plain["data"],
@@ -172,18 +167,19 @@ def reading_description(path: Path, what: str) -> Iterator[dict[str, Any]]:
         what: It should be, as `a run`.
 
     Raises:
-        RunError: The file is missing, damaged or of a newer format.
+        RunError: The file is missing, damaged, of a newer format, or that of a training of TD3.
     """
     file = path / "config.json"
     if not file.exists():
         raise RunError(f"{path} is not {what}: it has no config.json.")
     try:
         plain = json.loads(file.read_text())
-        if plain["format"] > FORMAT:
+        if TD3 in plain:
             raise RunError(
-                f"{file} has format {plain['format']}, this version of mtm reads up to {FORMAT}; "
-                "upgrade mtm."
+                f"{path} holds a training of TD3, not {what}; its returns over time are in "
+                f"{path / 'curve.csv'}."
             )
+        check_format(file, plain)
         yield plain
     except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise RunError(f"{file} is damaged: {type(error).__name__}: {error}.") from error
@@ -193,7 +189,7 @@ def create(path: Path, description: Describing, *, overwrite: bool = False) -> N
     """Make the directory of a new run.
 
     Raises:
-        RunError: It already holds a run, or something else, and `overwrite` is not set.
+        RunError: It already holds a run and `overwrite` is not set, or it holds something else.
     """
     if (path / "config.json").exists():
         if not overwrite:
@@ -201,12 +197,10 @@ def create(path: Path, description: Describing, *, overwrite: bool = False) -> N
                 f"{path} already holds a run. Continue it with --resume, replace it with "
                 "--overwrite, or choose another --out."
             )
-        (path / "config.json").unlink()
-        (path / "metrics.csv").unlink(missing_ok=True)
-        shutil.rmtree(path / "checkpoints", ignore_errors=True)
-    elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+    elif path.exists() and not _is_unfinished(path):
         raise RunError(f"{path} exists and is not a run; choose another --out.")
     try:
+        _clear(path)
         (path / "checkpoints").mkdir(parents=True)
     except OSError as error:
         raise RunError(f"cannot make the run directory {path}: {error}.") from error
@@ -262,3 +256,24 @@ def schema_differences(old: Sequence[Modality], new: Sequence[Modality]) -> list
         return []
     names = [", ".join(f"{m.name}{list(m.shape)}" for m in side) for side in (old, new)]
     return [f"modalities: {names[0]} -> {names[1]}"]
+
+
+def _is_unfinished(path: Path) -> bool:
+    """Whether a folder holds no more than `create` leaves where it is killed."""
+    if not path.is_dir():
+        return False
+    folder, mine = path / "checkpoints", set(checkpoint.unfinished(path / "config.json"))
+    if folder.is_dir() and not any(folder.iterdir()):
+        mine.add(folder)
+    return set(path.iterdir()) <= mine
+
+
+def _clear(path: Path) -> None:
+    """Remove all of a run but its description: as long as that is there, it is known as a run."""
+    names = ("config.json", *BELONGINGS)
+    unwritten = [file for name in names for file in checkpoint.unfinished(path / name)]
+    for file in [*unwritten, *(path / name for name in BELONGINGS)]:
+        if file.is_dir() and not file.is_symlink():
+            shutil.rmtree(file)
+        else:
+            file.unlink(missing_ok=True)

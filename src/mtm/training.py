@@ -70,6 +70,8 @@ def train(
         MTMError: Of the kind that says what is wrong: data, settings or run directory.
     """
     out = Path(out)
+    if stop_at is not None and stop_at < 1:
+        raise ConfigError(f"stop_at must be at least 1, got {stop_at}.")
     if mask is not None:
         config = replace(config, mask=CUSTOM_MASK)
     elif config.mask == CUSTOM_MASK:

@@ -6,6 +6,7 @@ are in normalised units (mean squared) or nats (discrete modalities).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -79,6 +80,8 @@ class Validator:
     @torch.no_grad()
     def measure(self, model: nn.Module) -> dict[str, float]:
         """All metrics of a model; those that no held-out token bears on are left out."""
+        if next(model.parameters()).dtype != torch.float32:
+            model = copy.deepcopy(model).float()  # as it will be loaded
         was_training = model.training
         model.eval()
         device = next(model.parameters()).device

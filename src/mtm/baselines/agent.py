@@ -18,11 +18,13 @@ from mtm import checkpoint
 from mtm.baselines.experience import Scaling
 from mtm.baselines.learner import Learner, make_learner
 from mtm.baselines.settings import AgentConfig
+from mtm.checkpoint import Which
+from mtm.config import FORMAT
 from mtm.errors import RunError
 from mtm.modalities import Modality
 from mtm.normalizer import Normalizer
 from mtm.policies import ModelPolicy
-from mtm.run import AGENT, FORMAT, reading_description
+from mtm.run import AGENT, reading_description
 from mtm.targets import TargetSpec, episode_return, fraction_of_range, resolve_target
 from mtm.trajectories import Metadata
 from mtm.versions import versions
@@ -111,15 +113,23 @@ def agent_name(path: Path) -> str | None:
     return plain.get(AGENT) if isinstance(plain, dict) else None
 
 
-def load_agent(out: str | Path) -> Agent:
-    """Load a trained agent from its last checkpoint; the data are not needed.
+def load_agent(out: str | Path, which: Which | int = "last") -> Agent:
+    """Load a trained agent; the data are not needed.
+
+    Args:
+        out: The directory.
+        which: `last` or a step.
 
     Raises:
-        RunError: The directory holds no readable agent.
+        RunError: The directory holds no readable agent, or `which` is `best`.
     """
     out = Path(out)
     description = read_agent_description(out)
-    saved = checkpoint.load(out / "checkpoints")
+    if which == "best":
+        raise RunError(
+            f"{out} has no best checkpoint: agents do not look at held-out episodes. Take the last."
+        )
+    saved = checkpoint.load(out / "checkpoints", which)
     with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and replaced below
         scaling = Scaling.of(description.modalities, description.normalizer)
         learner = make_learner(description.name, description.config, scaling)

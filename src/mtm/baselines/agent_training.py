@@ -6,7 +6,7 @@ resumed is the same to the bit as one that was not.
 
 from __future__ import annotations
 
-import math
+import contextlib
 import time
 from pathlib import Path
 
@@ -23,10 +23,9 @@ from mtm.baselines.settings import AgentConfig, check_agent
 from mtm.baselines.transitions import REWARDS, check_modalities
 from mtm.checkpoint import State
 from mtm.config import ReturnsConfig
-from mtm.errors import RunError
-from mtm.loop import restore
 from mtm.machine import available_cores, keep_freed_memory
 from mtm.normalizer import Normalizer
+from mtm.optimization import check_finite, gradient_norm
 from mtm.plain_settings import differences
 from mtm.progress import StepProgress
 from mtm.randomness import Purpose, generator
@@ -117,37 +116,34 @@ def _learn(
 ) -> None:
     """Take the remaining steps, logging and saving now and then."""
     adam = torch.optim.AdamW(learner.groups(), fused=True)
-    state = restore(out, learner, adam) if resuming else State(0, 0.0, {})
+    folder = out / "checkpoints"
+    state = checkpoint.restore(folder, learner, adam) if resuming else State(0, 0.0, {})
     learner.train()
     began = time.monotonic() - state.seconds
     progress = StepProgress(title, config.steps, state.step, Console(quiet=silent, highlight=False))
     metrics = MetricsFile(out / "metrics.csv", ["loss", "seconds"], resume_after=state.step)
     total, counted = torch.zeros(()), 0
-    with progress:
+    with progress, contextlib.closing(metrics):
         for step in range(state.step + 1, config.steps + 1):
             total += _step(learner, adam, step - 1)
             counted += 1
-            is_last = step == config.steps
-            if is_last or step % config.log_every == 0:
+            is_save_step = step == config.steps or step % config.checkpoint_every == 0
+            # Logging looks whether all is finite, so that what is saved is sound.
+            if is_save_step or step % config.log_every == 0:
                 loss, seconds = float(total) / counted, time.monotonic() - began
-                if not math.isfinite(loss):
-                    raise RunError(
-                        f"the loss became {loss} by step {step}. The last checkpoint is sound; "
-                        "train again with a lower learning rate."
-                    )
+                norm = float(gradient_norm(learner.parameters()))
+                check_finite(step, loss, norm, "a lower learning rate")
                 metrics.log(step, {"loss": loss, "seconds": seconds})
                 progress.at(step, f"loss {loss:.3f}  {progress.rate(step):,.0f} steps/s")
                 total, counted = torch.zeros(()), 0
             else:
                 progress.at(step)
-            if is_last or step % config.checkpoint_every == 0:
-                folder = out / "checkpoints"
+            if is_save_step:
                 now = State(step, time.monotonic() - began, {})
                 checkpoint.save(
                     folder, now, learner.state_dict(), checkpoint.optimizer_tensors(adam)
                 )
                 checkpoint.prune(folder, keep=2)
-    metrics.close()
 
 
 def _step(learner: Learner, adam: torch.optim.AdamW, step: int) -> torch.Tensor:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,14 +32,14 @@ from mtm.baselines.transitions import check_modalities
 from mtm.checkpoint import State
 from mtm.environments import check_spaces, make
 from mtm.errors import ConfigError, DataError, RunError, require
-from mtm.loop import restore
 from mtm.machine import keep_freed_memory
 from mtm.modalities import Modality
+from mtm.optimization import check_finite, gradient_norm
 from mtm.plain_settings import differences
 from mtm.progress import StepProgress
 from mtm.rollout import rollout
 from mtm.run import Run, load_run
-from mtm.scores import matching_environment
+from mtm.scores import environment_to_act_in
 from mtm.trackers import MetricsFile
 from mtm.trajectories import TrajectoryDataset
 from mtm.versions import versions
@@ -87,7 +86,7 @@ def train_td3(
     run = _pretrained(config, encoder_run)
     source = datasets.load(data) if isinstance(data, str) else data
     states, actions = _check_data(source)
-    env_id = matching_environment(source.metadata)
+    env_id = environment_to_act_in(source.metadata)
     if env_id is None:
         raise ConfigError(
             "the data name no environment to evaluate on. Name a task, as in "
@@ -128,7 +127,9 @@ class _Training:
     def run(self, *, resuming: bool, silent: bool) -> None:
         """All updates that are missing."""
         config = self.config
-        state = restore(self.out, self.agent, self.agent.adam) if resuming else State(0, 0.0, {})
+        state = State(0, 0.0, {})
+        if resuming:
+            state = checkpoint.restore(self.out / "checkpoints", self.agent, self.agent.adam)
         began = time.monotonic()
         batches = self.agent.transitions(self.data)
         seconds = state.seconds if state.step else time.monotonic() - began
@@ -150,20 +151,13 @@ class _Training:
                 if step % config.evaluate_every and step != config.updates:
                     continue
                 critic, actor = (losses / (step - since)).tolist()
-                self._check(step, critic)
+                norm = float(gradient_norm(self.agent.parameters()))
+                check_finite(step, critic + actor, norm, "a lower learning_rate")
                 row = self._evaluate(step) | {"critic_loss": critic, "actor_loss": actor}
                 curve.log(step, row | {"seconds": seconds})
                 self._save(State(step, seconds, {}))
                 losses, since = torch.zeros(2), step
                 progress.at(step, f"return {row['return_mean']:,.1f}")
-
-    @staticmethod
-    def _check(step: int, loss: float) -> None:
-        if not math.isfinite(loss):
-            raise RunError(
-                f"the critics' loss became {loss} by update {step}. The last checkpoint is sound; "
-                "train again with a lower learning_rate."
-            )
 
     def _evaluate(self, step: int) -> dict[str, float]:
         """Mean and spread of the returns of some episodes, always the same starts."""
@@ -196,7 +190,7 @@ class _Description:
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {
-            "td3": asdict(self.config),
+            runs.TD3: asdict(self.config),
             "environment": self.env_id,
             "data": self.data,
             "encoder": self.encoder,
@@ -280,5 +274,5 @@ def _open(out: Path, description: _Description, resume: bool) -> bool:
 
 def _compared(plain: dict[str, Any]) -> dict[str, Any]:
     """What must be the same to go on, besides the data."""
-    settings = {k: v for k, v in plain["td3"].items() if k not in MAY_CHANGE_ON_RESUME}
-    return {"td3": settings} | {key: plain[key] for key in ("environment", "encoder")}
+    settings = {k: v for k, v in plain[runs.TD3].items() if k not in MAY_CHANGE_ON_RESUME}
+    return {runs.TD3: settings} | {key: plain[key] for key in ("environment", "encoder")}

@@ -70,7 +70,8 @@ def area(curve: Curve, unit: Unit = "updates", until: float = math.inf) -> float
     if end <= x[0]:
         return float(y[0])
     inside = np.append(x[x < end], end)
-    return float(np.trapezoid(np.interp(inside, x, y), inside) / (end - x[0]))
+    heights = np.interp(inside, x, y)
+    return float(np.diff(inside) @ (heights[:-1] + heights[1:]) / 2 / (end - x[0]))
 
 
 def first_to_reach(curve: Curve, target: float) -> Point | None:

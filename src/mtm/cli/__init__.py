@@ -49,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if (words[0] in firsts and len(words) == 1) or words[1:2] in (["-h"], ["--help"]):
         print(_help(seconds or None))
         return 0
-    print(f"error: {unknown('command', ' '.join(words[:2]), seconds or VERBS)}", file=sys.stderr)
+    typed = " ".join(words[:2]) if seconds else words[0]
+    print(f"error: {unknown('command', typed, seconds or VERBS)}", file=sys.stderr)
     return 2
 
 

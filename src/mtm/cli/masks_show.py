@@ -9,8 +9,12 @@ import numpy as np
 import tyro
 
 from mtm import masks
+from mtm.config import TrainConfig
 from mtm.errors import ConfigError
 from mtm.modalities import ROLE_OF_NAME, Modality
+
+USUAL = TrainConfig()
+"""Where nothing is said: how `mtm train` draws its masks."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,7 @@ class Arguments:
     """Draw a mask: what is visible, what is wanted back, what is hidden."""
 
     name: tyro.conf.Positional[str]
-    """As in `mtm masks list`."""
+    """As in `mtm masks list`; NAME+NAME for several."""
     length: int = 4
     """T: time steps."""
     modalities: tuple[str, ...] = ("states", "returns", "actions")
@@ -30,21 +34,36 @@ class Arguments:
 
 
 def main(words: Sequence[str]) -> None:
-    """Print one grid, or several draws of a random mask."""
+    """Print a grid of each named mask, and several draws of each random one."""
     arguments = tyro.cli(Arguments, args=list(words), prog="mtm masks show")
     if arguments.length < 1 or arguments.draws < 1:
         raise ConfigError("--length and --draws must be at least 1.")
+    parts = dict.fromkeys(arguments.name.split("+"))
+    drawn = {name: _grids(name, arguments) for name in parts}  # faults show before anything else
+    print("■ visible  ? wanted  · hidden")
+    for name, grids in drawn.items():
+        print(f"\n{name}: {masks.summary(name)}")
+        if name not in masks.NAMED:
+            print(
+                f"Drawn as `mtm train` does by default: in {USUAL.whole_modalities:.0%} of the "
+                "samples each modality is\nshown or hidden as a whole (--whole-modalities)."
+            )
+        for grid in grids:
+            print(f"\n{grid}")
+
+
+def _grids(name: str, arguments: Arguments) -> list[str]:
     modalities = [
         Modality(name, role=ROLE_OF_NAME.get(name, "state")) for name in arguments.modalities
     ]
-    mask = masks.make_mask(arguments.name)
-    for part in arguments.name.split("+"):
-        print(f"{part}: {masks.summary(part)}")
-    print("■ visible  ? wanted  · hidden\n")
+    random = masks.RandomMask(USUAL.visible_fraction, USUAL.whole_modalities)
+    mask = masks.make_mask(name, random=random)
     if isinstance(mask, masks.NamedPattern):
-        question = mask.question(modalities, arguments.length)
-        print(masks.draw(question.visible, modalities, question.wanted))
-        return
+        try:
+            question = mask.question(modalities, arguments.length)
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from error
+        return [masks.draw(question.visible, modalities, question.wanted)]
     rng = np.random.default_rng(arguments.seed)
-    for visible in mask(modalities, arguments.length, arguments.draws, rng):
-        print(masks.draw(visible, modalities) + "\n")
+    visible = mask(modalities, arguments.length, arguments.draws, rng)
+    return [masks.draw(sample, modalities) for sample in visible]

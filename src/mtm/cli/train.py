@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from mtm.config import DeviceConfig, TrainConfig, preset
+from mtm.config import DeviceConfig, TrainConfig, check_format, preset, run_settings
 from mtm.errors import ConfigError, RunError
 
 
@@ -48,9 +48,10 @@ def main(words: Sequence[str]) -> None:
     if data is None and arguments.resume and _is_run(arguments.out):
         data = _read_json(arguments.out / "config.json")["data"]["spec"]
     if data is None:
-        raise ConfigError(
-            "--data is needed: a file, a directory, or PREFIX:NAME such as builtin:hopper."
-        )
+        needed = "--data is needed: a file, a directory, or PREFIX:NAME such as builtin:hopper."
+        if arguments.resume:
+            needed = f"{arguments.out} holds no run to resume; to start one, {needed}"
+        raise ConfigError(needed)
     from lightning_fabric.utilities.rank_zero import rank_zero_only
 
     from mtm.report.tables import print_held_out
@@ -95,6 +96,12 @@ def _settings(file: Path) -> dict[str, Any]:
     """The settings in a JSON file: its `train` table if it is a run's, else the whole."""
     content = _read_json(file)
     settings = content.get("train", content)
+    if "train" in content and "format" in content:
+        try:
+            check_format(file, content)
+            settings = run_settings(content)
+        except (KeyError, TypeError) as error:
+            raise RunError(f"{file} is damaged: {type(error).__name__}: {error}.") from error
     if not isinstance(settings, dict):
         raise ConfigError(f"{file}: settings must be a JSON object, got {type(settings).__name__}.")
     return settings
