@@ -13,7 +13,7 @@ from mtm.config import TrainConfig, preset
 from mtm.datasets import builtin
 from mtm.loop import BatchMaker, train_step
 from mtm.machine import keep_freed_memory
-from mtm.masks import MaskFunction, RandomMask, make_mask
+from mtm.masks import MaskFunction, training_mask
 from mtm.model import MTM
 from mtm.normalizer import Normalizer
 from mtm.optimization import make_optimizers, set_learning_rate
@@ -38,8 +38,7 @@ def _measure(name: str, config: TrainConfig) -> list[Row]:
     whole = one_training.measured(name, STEPS[name])
     peaks.append(peak_flops())  # a shared machine gets faster and slower meanwhile
     stepper = Stepper(builtin.hopper(), config)
-    random = RandomMask(config.visible_fraction, config.whole_modalities)
-    per_sample = make_mask(config.mask, random=random)
+    per_sample = training_mask(config)
     masks = {"sample": per_sample, "batch": one_for_all(per_sample)}
     seconds = seconds_of_each(
         {each: lambda mask=mask: stepper.step(mask) for each, mask in masks.items()},  # type: ignore[misc]

@@ -19,6 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
+from mtm.config import TrainConfig
 from mtm.errors import ConfigError, unknown
 from mtm.modalities import BoolArray, IntArray, Modality, Role
 
@@ -380,6 +381,16 @@ def make_mask(
     if name in NAMED:
         return NAMED[name]
     raise ConfigError(unknown("mask", name, NAMES))
+
+
+def training_mask(config: TrainConfig) -> MaskFunction:
+    """What a training with these settings shows of every sample.
+
+    Raises:
+        ConfigError: The mask is not known.
+    """
+    random = RandomMask(config.visible_fraction, config.whole_modalities)
+    return make_mask(config.mask, random=random, weights=config.mask_weights)
 
 
 def draw(

@@ -17,7 +17,7 @@ from mtm.config import CUSTOM_MASK, DeviceConfig, TrainConfig, shares_of
 from mtm.errors import ConfigError, MTMError, unknown
 from mtm.loop import Loop
 from mtm.machine import available_cores, keep_freed_memory
-from mtm.masks import MaskFunction, RandomMask, make_mask
+from mtm.masks import MaskFunction, training_mask
 from mtm.modalities import Modality
 from mtm.normalizer import Normalizer
 from mtm.plain_settings import differences
@@ -87,8 +87,7 @@ def train(
     description = Description(config, prepared.modalities, Normalizer.fit(training), summary)
     segments = Segments(training, config.model.segment_length, config.complete_share)
     check_overlap(segments)
-    random = RandomMask(config.visible_fraction, config.whole_modalities)
-    mask = mask or make_mask(config.mask, random=random, weights=config.mask_weights)
+    mask = mask or training_mask(config)
     _check_mask(mask, prepared.modalities, config.model.segment_length)
     resuming = _on_first_process(fabric, lambda: _open(out, description, resume, overwrite))
     validator = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import tyro
@@ -56,8 +56,7 @@ def _grids(name: str, arguments: Arguments) -> list[str]:
     modalities = [
         Modality(name, role=ROLE_OF_NAME.get(name, "state")) for name in arguments.modalities
     ]
-    random = masks.RandomMask(USUAL.visible_fraction, USUAL.whole_modalities)
-    mask = masks.make_mask(name, random=random)
+    mask = masks.training_mask(replace(USUAL, mask=name))
     if isinstance(mask, masks.NamedPattern):
         try:
             question = mask.question(modalities, arguments.length)
