@@ -91,7 +91,9 @@ def lines(
         if levels and title in levels:
             ax.axhline(levels[title], color="#333333", ls="--", lw=1)
         if log and ax.lines:  # an empty panel has no logarithm
-            ax.set_xscale("log")
+            ax.set_xscale("log", subs=())
+            ax.set_xticks(sorted({x for points in series.values() for x, _ in points}))
+            ax.xaxis.set_major_formatter("{x:g}")
         ax.set_xlabel(xlabel, fontsize=8)
         _finish(ax, title, ylabel)
     return _save(figure, file)
