@@ -148,6 +148,13 @@ def matching_environment(metadata: Metadata) -> str | None:
     return None if recorded is None else replacement(recorded) or recorded
 
 
+def module_of(env_id: str) -> str | None:
+    """The module that making an environment `MODULE:ID` imports; None for all others."""
+    if env_id.startswith(SUITE_PREFIX):
+        return None
+    return env_id.rpartition(":")[0] or None
+
+
 def environment_to_act_in(metadata: Metadata) -> str | None:
     """The environment that the data name, where nobody has named one.
 
@@ -157,10 +164,10 @@ def environment_to_act_in(metadata: Metadata) -> str | None:
         ConfigError: The data name one like that, and the module has not been imported.
     """
     env_id = matching_environment(metadata)
-    if env_id is None or env_id.startswith(SUITE_PREFIX):
-        return env_id
-    module = env_id.rpartition(":")[0]
-    if module and module not in sys.modules:
+    if env_id is None:
+        return None
+    module = module_of(env_id)
+    if module is not None and module not in sys.modules:
         raise ConfigError(
             f"the data ({metadata.source}) name the environment {env_id}, and no module is "
             "imported on the word of a data file. If you trust it, name the environment yourself: "

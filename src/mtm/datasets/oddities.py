@@ -9,7 +9,7 @@ import numpy as np
 from mtm import environments
 from mtm.errors import MTMError
 from mtm.modalities import Modality
-from mtm.scores import SUITE_PREFIX
+from mtm.scores import module_of
 from mtm.trajectories import TrajectoryDataset
 
 TOLERANCE = 1e-4
@@ -74,7 +74,7 @@ def _environment(dataset: TrajectoryDataset) -> Iterator[str]:
     actions = [m for m in dataset.modalities if m.role == "action"]
     if env_id is None or len(actions) != 1 or actions[0].kind != "continuous":
         return
-    if ":" in env_id and not env_id.startswith(SUITE_PREFIX):
+    if module_of(env_id) is not None:
         yield (
             f"the environment {env_id} names a module, which is not imported on the word of a data "
             "file, so bounds were not compared."

@@ -136,9 +136,8 @@ def score(
         and (method != "mlp" or r.spec.settings["evaluate"]["tasks"] == [task])
     ]
     if name in ("rvs", "rvs_longer"):
-        shortest = min(r.spec.settings["train"]["steps"] for r in mine)
-        longer = name == "rvs_longer"
-        mine = [r for r in mine if (r.spec.settings["train"]["steps"] > shortest) == longer]
+        budgets = sorted({r.spec.steps or 0 for r in mine})  # the usual one, and the longer
+        mine = [r for r in mine if r.spec.steps == budgets[-1 if name == "rvs_longer" else 0]]
     return over_seeds(mine, measured(task, which, target))
 
 
