@@ -13,10 +13,10 @@ from mtm.config import (
     Reading,
     TrainConfig,
     preset,
-    run_settings,
 )
 from mtm.errors import ConfigError
 from mtm.plain_settings import differences
+from mtm.run_format import run_settings
 
 
 def test_all_faults_are_reported_at_once() -> None:

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Literal, get_args
 
-from mtm.errors import ConfigError, RunError, unknown
+from mtm.errors import ConfigError, unknown
 from mtm.plain_settings import from_plain, raise_if
 
 # Not 16-mixed: its gradients are clipped while still scaled up, and no checkpoint has its scale.
 Precision = Literal["32-true", "bf16-mixed", "bf16-true", "64-true"]
-
-FORMAT = 4
-"""Version of a run's directory; raised when an old reader could not read a new run."""
 
 MASK_NAMES = (
     *("random", "random-autoregressive"),
@@ -314,28 +310,6 @@ class TrainConfig:
             ConfigError: Listing every unknown key, value of a wrong type, and fault.
         """
         return from_plain(data, base or cls())
-
-
-def check_format(file: Path, description: Mapping[str, Any]) -> None:
-    """Raise a `RunError` if a `config.json` was written by a newer version."""
-    if description["format"] > FORMAT:
-        raise RunError(
-            f"{file} has format {description['format']}, this version of mtm reads up to {FORMAT}; "
-            "upgrade mtm."
-        )
-
-
-def run_settings(description: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings in a run's `config.json`, with what older formats did without saying so."""
-    written, settings = description["format"], {**description["train"]}
-    if written < 2:  # networks did not predict spreads yet
-        settings["model"] = settings["model"] | {"spread": False}
-    if written < 3:  # nor was there another optimizer, or a share by default
-        settings["optimizer"] = settings["optimizer"] | {"name": "adamw"}
-        settings["complete_share"] = settings.get("complete_share") or 0.0
-    if written < 4:  # random masks hid a share of each modality, never all of it
-        settings["whole_modalities"] = 0.0
-    return settings
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,14 @@ import torch
 
 from mtm import checkpoint
 from mtm.checkpoint import Which
-from mtm.config import FORMAT, ReturnsConfig, TrainConfig, check_format, run_settings
+from mtm.config import ReturnsConfig, TrainConfig
 from mtm.errors import ConfigError, RunError
 from mtm.modalities import Modality
 from mtm.model import MTM
 from mtm.network import Network, make_network
 from mtm.normalizer import Normalizer
 from mtm.returns import horizon_of
+from mtm.run_format import FORMAT, check_format, run_settings
 from mtm.trajectories import Metadata, TrajectoryDataset
 from mtm.versions import versions
 

@@ -19,12 +19,12 @@ from mtm.baselines.experience import Scaling
 from mtm.baselines.learner import Learner, make_learner
 from mtm.baselines.settings import AgentConfig
 from mtm.checkpoint import Which
-from mtm.config import FORMAT
 from mtm.errors import RunError
 from mtm.modalities import Modality
 from mtm.normalizer import Normalizer
 from mtm.policies import ModelPolicy
 from mtm.run import AGENT, reading_description
+from mtm.run_format import FORMAT
 from mtm.targets import TargetSpec, episode_return, fraction_of_range, resolve_target
 from mtm.trajectories import Metadata
 from mtm.versions import versions

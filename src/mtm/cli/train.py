@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import tyro
 
-from mtm.config import DeviceConfig, TrainConfig, check_format, preset, run_settings
+from mtm.config import DeviceConfig, TrainConfig, preset
 from mtm.errors import ConfigError, RunError
+from mtm.run_format import check_format, run_settings
 
 
 @dataclass(frozen=True)
