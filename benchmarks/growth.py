@@ -15,7 +15,7 @@ from benchmarks.timing import Row, seconds_per_call
 from benchmarks.training import Stepper
 from mtm.config import TrainConfig, preset
 from mtm.machine import keep_freed_memory
-from mtm.masks import make_mask
+from mtm.masks import training_mask
 from mtm.trajectories import TrajectoryDataset
 
 STEPS = 100_000
@@ -86,7 +86,7 @@ AXES = (
 def _seconds(axis: Axis, value: int) -> float:
     config = axis.config(value)
     stepper = Stepper(_data(axis.steps(value)), config)
-    mask = make_mask(config.mask)
+    mask = training_mask(config)
     return seconds_per_call(lambda: stepper.step(mask), at_least=2.0, warmup=1)
 
 

@@ -10,7 +10,6 @@ thing, with evaluation and caching, is `mtm.baselines.td3`.
 from __future__ import annotations
 
 import argparse
-import copy
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +34,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=200)
     arguments = parser.parse_args()
 
+    torch.manual_seed(0)
     data = mtm.load_dataset(arguments.data)
     run = arguments.run or pretrain(data, arguments.pretraining_steps)
     size = data.modality("actions").size
@@ -43,20 +43,15 @@ def main() -> None:
     observe = state_encoder(run, trainable=arguments.trainable)
     choose = nn.Sequential(network(observe.module.features, size), nn.Tanh())
     actor = TensorDictSequential(observe, TensorDictModule(choose, ["latent"], ["action"]))
-    judge = state_action_encoder(run, trainable=arguments.trainable)
-    value = network(judge.module.features, 1)
-    critic = TensorDictSequential(
-        judge, TensorDictModule(value, ["latent"], ["state_action_value"])
-    )
     # Two critics are given as a list: of a single one TorchRL would draw new weights for the
-    # second, and with them new ones for a trainable encoder.
-    critics = [critic, copy.deepcopy(critic)]
+    # second, and with them new ones for a trainable encoder. Each has a head of its own, since of
+    # two that are alike the lower value is that of either.
+    critics = [critic(run, arguments.trainable) for _ in range(2)]
     loss = TD3Loss(actor, critics, bounds=(-torch.ones(size), torch.ones(size)))
     loss.make_value_estimator(ValueEstimators.TD0, gamma=0.99)
     targets = SoftUpdate(loss, tau=0.01)  # target networks hold encoders of their own
     optimizer = torch.optim.Adam([p for p in loss.parameters() if p.requires_grad], lr=3e-4)
 
-    torch.manual_seed(0)
     for _ in range(arguments.updates):
         losses = loss(batch(data, 256))
         optimizer.zero_grad()
@@ -64,6 +59,13 @@ def main() -> None:
         optimizer.step()
         targets.step()
     print(f"critics {losses['loss_qvalue'].item():.4f}, actor {losses['loss_actor'].item():.4f}")
+
+
+def critic(run: Path | mtm.Run, trainable: bool) -> TensorDictSequential:
+    """What values a state and an action by their joint encoding."""
+    judge = state_action_encoder(run, trainable=trainable)
+    value = network(judge.module.features, 1)
+    return TensorDictSequential(judge, TensorDictModule(value, ["latent"], ["state_action_value"]))
 
 
 def network(inputs: int, outputs: int) -> nn.Sequential:

@@ -257,7 +257,7 @@ def test_torchrl_trains_what_is_trainable(run, states, actions) -> None:
 def test_stable_baselines3_extracts_features(run, point_mass, tmp_path: Path) -> None:
     gymnasium = pytest.importorskip("gymnasium")
     pytest.importorskip("stable_baselines3", reason="the extra `collect` is not installed")
-    from stable_baselines3 import TD3
+    from stable_baselines3 import PPO, TD3
 
     from mtm.plugins.sb3 import MTMFeatures
 
@@ -296,5 +296,9 @@ def test_stable_baselines3_extracts_features(run, point_mass, tmp_path: Path) ->
         loaded = TD3.load(tmp_path / "agent.zip")
         same = contents(loaded.actor.features_extractor.encoder)
         assert same == after[0]
+        # Its policies draw new weights for every linear layer that they find.
+        policy = PPO("MlpPolicy", Still(), policy_kwargs=agent.policy_kwargs).policy
+        pretrained = contents(StateEncoder(run, trainable=trainable))
+        assert contents(policy.features_extractor.encoder) == pretrained
     with pytest.raises(ConfigError, match=r"observations have shape \(3,\).*shape \(4,\)"):
         MTMFeatures(gymnasium.spaces.Box(-1, 1, (3,)), run.path)

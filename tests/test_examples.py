@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+
+import mtm
 
 FOLDER = Path(__file__).parent.parent / "examples"
 ARGUMENTS = {
@@ -45,3 +49,15 @@ def test_an_example(
     runpy.run_path(str(FOLDER / name), run_name="__main__")
     assert PRINTED[name] in capsys.readouterr().out
     assert list(tmp_path.rglob("model.safetensors"))
+
+
+def test_the_critics_of_an_example_differ(tmp_path: Path) -> None:
+    pytest.importorskip("torchrl", reason="its extra is not installed")
+    config = replace(mtm.preset("tiny"), steps=2, modalities=("states", "actions"))
+    run = mtm.train("builtin:point-mass", config, tmp_path / "run", silent=True)
+    make = runpy.run_path(str(FOLDER / "torchrl_td3.py"))["critic"]
+    judges, values = zip(*(make(run, True) for _ in range(2)), strict=True)
+    one, other = (judge.state_dict() for judge in judges)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    weights = [value.module[0].weight for value in values]
+    assert not torch.equal(*weights)

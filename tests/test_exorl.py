@@ -160,6 +160,15 @@ def test_rewards_are_kept_until_a_file_changes(
     }
 
 
+def test_rewards_are_made_again_after_their_formula_changed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exorl.load_directory(folder, task="run")
+    monkeypatch.setattr(walker_rewards, "FORMULA", walker_rewards.FORMULA + 1)
+    monkeypatch.setattr(walker_rewards, "rewards", lambda _, physics: np.full(len(physics), 7.0))
+    assert (exorl.load_directory(folder, task="run").arrays["rewards"] == 7).all()
+
+
 def test_a_damaged_cache_is_made_anew(folder: Path) -> None:
     first = exorl.load_directory(folder, task="run")
     cache = folder / ".mtm-rewards-run.cache"
@@ -195,6 +204,9 @@ def test_what_is_taken_for_exorl(folder: Path, tmp_path: Path) -> None:
     assert not exorl.is_exorl(other)
     (other / "a.npz").write_bytes(b"PK\3\4 no archive")
     assert not exorl.is_exorl(other)
+    elsewhere = {key: value for key, value in episode(4).items() if key != "physics"}
+    np.savez(other / "a.npz", **elsewhere)  # of a simulator that does not tell its physics
+    assert exorl.is_exorl(other)
 
 
 class Trap:

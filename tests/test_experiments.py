@@ -388,6 +388,7 @@ def test_representation_is_drawn(tmp_path: Path) -> None:
     assert {spec.data for spec in walker} == {
         *("/data/walker", "exorl:stand:/data/walker", "exorl:walk:/data/walker")
     }
+    assert representation.runs(SCALES["cpu"], ["exorl:/data/walker"], 1) == walker
     expected = replace(td3_preset("cpu"), variant="raw", seed=1)
     agents = representation.runs(SCALES["cpu"], ["/data/walker"], 2)
     assert agents[12].settings["td3"] == asdict(expected)  # the key holds all settings

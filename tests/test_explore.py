@@ -105,17 +105,43 @@ def test_the_prototypes_learn_and_stay_unit_vectors() -> None:
     assert not torch.equal(model.target_encoder[0].weight, target)
 
 
-def test_every_part_of_the_agent_learns() -> None:
-    agent = Explorer(Sizes(4, 2), "protorl", seed=0, width=16)
+def learner(kind: str) -> tuple[Explorer, Replay]:
+    """A new agent and some random episodes."""
+    agent = Explorer(Sizes(4, 2), kind, seed=0, width=16)
     replay = Replay(Sizes(4, 2), 400)
     for seed in range(4):
         replay.add(point_mass_episode(30, seed))
     agent.begin_episode(replay, seed=1)
+    return agent, replay
+
+
+def test_every_part_of_the_agent_learns() -> None:
+    agent, replay = learner("protorl")
     before = {name: p.detach().clone() for name, p in agent.named_parameters()}
     for _ in range(3):
         agent.learn(replay.draw(np.random.default_rng(0), 32))
     for name, parameter in agent.named_parameters():
         assert not torch.equal(parameter, before[name]), name
+
+
+def test_the_actor_seeks_what_its_critics_value() -> None:
+    agent, replay = learner("protorl")
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        agent.learn(replay.draw(rng, 32))
+    states = (replay.draw(rng, 200).states - agent.mean) / agent.std
+    chance = torch.rand(200, 2, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    with torch.no_grad():
+        chosen, drawn = (agent.critics(states, a).mean() for a in (agent.actor(states), chance))
+    assert chosen > drawn
+
+
+@pytest.mark.parametrize("kind", ["protorl", "knn"])
+def test_states_are_rewarded_before_they_are_known(kind: str) -> None:
+    agent, replay = learner(kind)
+    batch = replay.draw(np.random.default_rng(0), 32)
+    assert agent.learn(batch) == 0  # nothing to compare with
+    assert agent.learn(batch) > 0
 
 
 def point_mass_episode(length: int, seed: int) -> dict:

@@ -385,6 +385,8 @@ CURVE = [Point(10, 1.0, 0.0, 0.0), Point(20, 2.0, 10.0, 1.0), Point(40, 4.0, 30.
 
 def test_numbers_of_a_curve() -> None:
     assert area(CURVE) == pytest.approx((10 * 5 + 20 * 20) / 30)
+    assert area(CURVE, "seconds", since=1.5, until=3.0) == pytest.approx((0.5 * 7.5 + 15) / 1.5)
+    assert area(CURVE, "seconds", since=3.0, until=2.0) == 10.0
     assert first_to_reach(CURVE, 10.0) == CURVE[1]
     assert first_to_reach(CURVE, 31.0) is None
     assert final_return([CURVE[2], *CURVE, *CURVE[:2]]) == 10.0  # of the last five

@@ -12,8 +12,9 @@ is B pairs.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,9 @@ from mtm.errors import ConfigError, DataError
 from mtm.modalities import Modality, Role
 from mtm.model import encode_step
 from mtm.run import Run, load_run
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 ENCODED_AT_ONCE = 8192
 """Rows that `encode_all` gives the network at a time."""
@@ -97,6 +101,12 @@ class StepEncoder(nn.Module):
     def train(self, mode: bool = True) -> StepEncoder:
         """As usual, but a frozen encoder stays in evaluation mode."""
         super().train(mode and self.trainable)
+        return self
+
+    def apply(self, fn: Callable[[nn.Module], None]) -> Self:
+        """As usual, but pretrained weights are left out: libraries draw new ones in this way."""
+        if self.projection is not None:
+            self.projection.apply(fn)
         return self
 
     def _encode(self, values: Sequence[Tensor]) -> Tensor:

@@ -56,22 +56,25 @@ def from_points(points: Sequence[Mapping[str, Any]]) -> Curve:
     return [Point(**point) for point in points]
 
 
-def area(curve: Curve, unit: Unit = "updates", until: float = math.inf) -> float:
+def area(
+    curve: Curve, unit: Unit = "updates", since: float = 0.0, until: float = math.inf
+) -> float:
     """Mean return over the updates or seconds: the area under the curve, divided by its length.
 
     Args:
         curve: Of a run.
         unit: What the curve is drawn against.
-        until: Where to stop, in that unit; at the end of the curve if that comes first.
+        since: Where to begin, in that unit; at the beginning of the curve if that comes later.
+        until: Where to stop; at the end of the curve if that comes first.
     """
     x = np.array([getattr(point, unit) for point in curve], float)
     y = np.array([point.return_mean for point in curve])
-    end = min(until, x[-1])
-    if end <= x[0]:
-        return float(y[0])
-    inside = np.append(x[x < end], end)
+    start, end = max(since, x[0]), min(until, x[-1])
+    if end <= start:
+        return float(np.interp(end, x, y))
+    inside = np.concatenate([[start], x[(start < x) & (x < end)], [end]])
     heights = np.interp(inside, x, y)
-    return float(np.diff(inside) @ (heights[:-1] + heights[1:]) / 2 / (end - x[0]))
+    return float(np.diff(inside) @ (heights[:-1] + heights[1:]) / 2 / (end - start))
 
 
 def first_to_reach(curve: Curve, target: float) -> Point | None:

@@ -8,6 +8,7 @@ An episode that is newer than the agent, which was then not saved in time, is pl
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,8 +44,8 @@ UPDATE_EVERY = 2
 """Steps for each update of the agent."""
 BATCH = 256
 LARGEST_REPLAY = 1_000_000
-COMPARED_STEPS = 20_000
-"""States of each side in the comparison with random actions, at most."""
+COMPARED_STEPS = 100_000
+"""Steps of each side in the comparison with random actions, at most."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def explore(settings: Settings, out: Path, console: Console, *, overwrite: bool 
     if folder.results is None:
         began = time.monotonic()
         _Exploration(settings, folder, env).run(console)
-        results = _compare(settings, out, env)
+        results = _compare(settings, out, env, console)
         folder.finish(results | {"seconds_of_last_sitting": time.monotonic() - began})
     else:
         console.print(f"{out} is finished; --overwrite collects again.", soft_wrap=True)
@@ -178,16 +179,14 @@ def _scaled(env: Environment, action: NDArray[Any]) -> NDArray[np.float32]:
     return scaled.astype(np.float32)
 
 
-def _compare(settings: Settings, out: Path, env: Environment) -> dict[str, Any]:
+def _compare(settings: Settings, out: Path, env: Environment, console: Console) -> dict[str, Any]:
     """Draw the coverage beside as many states of random actions; returns the numbers."""
     from mtm.collect.pictures import coverage_maps, save
 
     files = list_episodes(out)
-    states = np.concatenate([read_episode(file.path)["observation"] for file in files])
     rng = np.random.default_rng([settings.seed, len(files)])
-    count = min(COMPARED_STEPS, len(states))
-    random = _random_states(env, count, rng)
-    explored = states[np.sort(rng.permutation(len(states))[:count])]
+    explored = _explored_states([files[i].path for i in rng.permutation(len(files))])
+    random = _random_states(env, len(explored), rng, console)
     grid = make_grid(settings.env_id, np.concatenate([explored, random]))
     ours, theirs = measure(grid, explored), measure(grid, random)
     save(coverage_maps(settings.reward, ours, theirs), out / "coverage.png")
@@ -196,24 +195,36 @@ def _compare(settings: Settings, out: Path, env: Environment) -> dict[str, Any]:
         "steps": sum(file.length for file in files),
         "coverage": {
             "over": list(grid.names),
-            "states_compared": count,
+            "states_compared": len(explored),
             "explored": {"cells": ours.cells, "entropy": ours.entropy},
             "random": {"cells": theirs.cells, "entropy": theirs.entropy},
         },
     }
 
 
-def _random_states(env: Environment, count: int, rng: np.random.Generator) -> NDArray[np.float32]:
+def _explored_states(files: Sequence[Path]) -> NDArray[np.float32]:
+    """The states of whole episodes, in the order given, as far as they are compared."""
+    states: list[NDArray[Any]] = []
+    while sum(map(len, states)) < COMPARED_STEPS and len(states) < len(files):
+        states.append(read_episode(files[len(states)])["observation"])
+    return np.concatenate(states)[:COMPARED_STEPS]
+
+
+def _random_states(
+    env: Environment, count: int, rng: np.random.Generator, console: Console
+) -> NDArray[np.float32]:
     """The states that random actions visit, (count, size)."""
     states: list[NDArray[Any]] = []
     ended, width = True, sizes(env).action
-    while len(states) < count:
-        if ended:
-            observation, _ = env.reset(seed=int(rng.integers(1 << 31)))
-            ended = False
-        else:
-            action = _scaled(env, rng.uniform(-1, 1, width))
-            observation, _, terminated, truncated, _ = env.step(action)
-            ended = terminated or truncated
-        states.append(observation)
+    with StepProgress("random actions, for comparison", count, 0, console) as progress:
+        while len(states) < count:
+            if ended:
+                observation, _ = env.reset(seed=int(rng.integers(1 << 31)))
+                ended = False
+            else:
+                action = _scaled(env, rng.uniform(-1, 1, width))
+                observation, _, terminated, truncated, _ = env.step(action)
+                ended = terminated or truncated
+            states.append(observation)
+            progress.at(len(states))
     return np.array(states, np.float32)

@@ -92,8 +92,9 @@ class Explorer(nn.Module):
     def learn(self, batch: Batch) -> float:
         """One update of everything; returns the mean intrinsic reward of the batch."""
         states, next_states = self._normalized(batch.states), self._normalized(batch.next_states)
-        self.intrinsic.learn(states, next_states, self._generator)
+        # Rewarded before they are learned from: a state among the known is no news to itself.
         novelty = self.intrinsic.reward(next_states)  # (B,)
+        self.intrinsic.learn(states, next_states, self._generator)
         rewards = novelty / self._running_mean(novelty)
         with torch.no_grad():
             values = self.target_critics(next_states, self._noisy(self.actor(next_states)))

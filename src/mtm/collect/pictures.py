@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from mtm.checkpoint import write_atomically
@@ -48,16 +49,16 @@ def learning_curve(env_id: str, trained: Trained, expert: Snapshot, medium: Snap
 
 def coverage_maps(title: str, explored: Coverage, random: Coverage) -> Figure:
     """Where the explorer has been, beside random actions, on the same grid."""
-    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    figure = Figure(figsize=(8.6, 3.6), layout="constrained")
+    both = figure.subplots(1, 2, sharex=True, sharey=True)
+    most = max(explored.counts.max(), random.counts.max(), 2)
     for axes, name, coverage in zip(
-        figure.subplots(1, 2, sharex=True, sharey=True),
-        (title, "random actions"),
-        (explored, random),
-        strict=True,
+        both, (title, "random actions"), (explored, random), strict=True
     ):
         grid = coverage.grid
-        axes.pcolormesh(
-            grid.edges[0], grid.edges[1], np.log1p(coverage.counts.T), cmap="Blues", rasterized=True
+        visited = np.ma.masked_equal(coverage.counts.T, 0)
+        colours = axes.pcolormesh(
+            *grid.edges, visited, norm=LogNorm(1, most), cmap="viridis", rasterized=True
         )
         axes.set_title(
             f"{name}: {coverage.cells:,} cells, entropy {coverage.entropy:.2f}", fontsize=9
@@ -65,6 +66,9 @@ def coverage_maps(title: str, explored: Coverage, random: Coverage) -> Figure:
         axes.set_xlabel(grid.names[0], fontsize=8)
         axes.set_ylabel(grid.names[1], fontsize=8)
         axes.tick_params(labelsize=8)
+    bar = figure.colorbar(colours, ax=both)
+    bar.set_label("visits of a cell", fontsize=8)
+    bar.ax.tick_params(labelsize=8)
     return figure
 
 

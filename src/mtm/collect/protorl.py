@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 NEIGHBOUR = 3
-"""Which neighbour's distance is the reward; the first is often the state itself."""
+"""Which neighbour's distance is the reward; the first may be the state itself, drawn before."""
 
 
 class IntrinsicReward(Protocol):
@@ -51,8 +51,11 @@ def sinkhorn(scores: Tensor, iterations: int = 3) -> Tensor:
 def particle_reward(points: Tensor, known: Tensor, neighbour: int = NEIGHBOUR) -> Tensor:
     """Distance of each point, (B, D), to its k-th nearest of the known, (Q, D): (B,).
 
-    Up to a constant, its logarithm is the particle estimate of the entropy of the points.
+    Up to a constant, its logarithm is the particle estimate of the entropy of the points. Where
+    nothing is known yet, nothing is rewarded.
     """
+    if not len(known):
+        return torch.zeros(len(points))
     distances = torch.cdist(points, known)  # (B, Q)
     return distances.topk(min(neighbour, len(known)), dim=1, largest=False).values[:, -1]
 

@@ -30,8 +30,8 @@ from mtm.errors import DataError, unknown
 from mtm.progress import episode_progress
 from mtm.trajectories import Metadata, TrajectoryDataset
 
-KEYS = ("observation", "action", "reward", "discount", "physics")
-"""What the file of an episode holds."""
+KEYS = ("observation", "action", "reward", "discount")
+"""What the file of an episode holds; `physics` besides, where the simulator tells it."""
 
 TASKS = tuple(walker_rewards.SPEEDS)
 
@@ -177,9 +177,10 @@ def _cache_file(path: Path, task: str) -> Path:
 
 
 def _identity(files: Sequence[Path]) -> Episode:
-    """What tells that the files are still the same."""
+    """What tells that the files, and the rewards made of them, are still the same."""
     stats = [file.stat() for file in files]
     return {
+        "formula": np.array([walker_rewards.FORMULA]),
         "names": np.array([file.name for file in files]),
         "sizes": np.array([stat.st_size for stat in stats]),
         "times": np.array([stat.st_mtime_ns for stat in stats]),
@@ -189,10 +190,11 @@ def _identity(files: Sequence[Path]) -> Episode:
 def _read_cache(path: Path, task: str, files: Sequence[Path]) -> list[NDArray[Any]] | None:
     """The rewards of each episode as kept earlier; None if there are none, or of other files."""
     try:
-        kept = _read(_cache_file(path, task), ("names", "sizes", "times", "lengths", "rewards"))
+        now = _identity(files)
+        kept = _read(_cache_file(path, task), (*now, "lengths", "rewards"))
     except DataError:  # none, or damaged: they are computed and kept again
         return None
-    if not all(np.array_equal(kept[key], now) for key, now in _identity(files).items()):
+    if not all(np.array_equal(kept[key], value) for key, value in now.items()):
         return None
     return np.split(kept["rewards"], np.cumsum(kept["lengths"])[:-1])
 

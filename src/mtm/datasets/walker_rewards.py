@@ -24,6 +24,9 @@ from mtm.errors import DataError, unknown
 
 STATE_SIZE = 18
 
+FORMULA = 1
+"""Counts changes of the rewards, so that those kept in files are made again after one."""
+
 SPEEDS = {"stand": 0.0, "walk": 1.0, "run": 8.0}
 """Horizontal velocity that each task asks for, in metres per second; standing asks for none."""
 

@@ -18,6 +18,7 @@ from mtm.baselines.td3_curve import (
     from_points,
 )
 from mtm.experiments import pictures, recipes
+from mtm.experiments.data import absolute
 from mtm.experiments.drawing import Drawing, Pair, Table, claim, over_seeds, record
 from mtm.experiments.over_seeds import Number, text
 from mtm.experiments.runner import Result
@@ -50,7 +51,8 @@ COLUMNS = (
 NOTES = (
     f"Final return: the mean of the last {FINAL_EVALUATIONS} evaluations; raw's is dashed.",
     "The area under the curve is divided by the updates or seconds that it spans: a mean return. "
-    "By seconds it ends where the quickest agent of the task has finished.",
+    "By seconds it begins where the slowest agent of the task has its first evaluation, and ends "
+    "where the quickest has finished.",
     "A seed that never reaches raw's final return counts with all its updates and seconds; ≥ marks "
     "numbers with such a seed.",
     "Seconds are those of updates and of encoding the data, without evaluations and without "
@@ -63,7 +65,7 @@ def runs(scale: Scale, data: Sequence[str], seeds: int) -> list[RunSpec]:
     """A pretrained MTM of states and actions, and five TD3 agents on it for every task."""
     listed = []
     if None not in TASKS[scale.name]:  # rewards are computed from a folder with physics
-        data = [d for d in data if not Path(d).is_file()]
+        data = [absolute(d.removeprefix("exorl:")) for d in data if not Path(d).is_file()]
     for d in data:
         for seed in range(seeds):
             only = {"modalities": ("states", "actions")}
@@ -152,11 +154,12 @@ class _Measured:
 def _measure(results: Sequence[Result], task: str, variant: str) -> _Measured:
     mine, everyone = _of(results, task, variant), [r for r in results if r.spec.data == task]
     goal = _number(_of(results, task, RAW), final_return)
-    ends = [_curve(r.value)[-1].seconds for r in everyone if r.value is not None]
-    quickest = min(ends, default=0.0)
+    every = [_curve(r.value) for r in everyone if r.value is not None]
+    since = max((curve[0].seconds for curve in every), default=0.0)
+    until = min((curve[-1].seconds for curve in every), default=0.0)
     numbers = {
         "area, by updates": _number(mine, area),
-        "area, by seconds": _number(mine, lambda curve: area(curve, "seconds", quickest)),
+        "area, by seconds": _number(mine, lambda curve: area(curve, "seconds", since, until)),
         "final return": _number(mine, final_return),
     }
     curves = [_curve(r.value) for r in mine if r.value is not None]

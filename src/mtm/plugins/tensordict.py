@@ -2,7 +2,7 @@
 
 The weights of a frozen encoder are buffers, which TorchRL's losses copy. Those of a trainable one
 are parameters, which a loss that makes several critics of one module draws anew: give it a list of
-critics instead, `TD3Loss(actor, [critic, copy.deepcopy(critic)])`.
+critics instead, each with a head of its own: `TD3Loss(actor, [make_critic(), make_critic()])`.
 """
 
 from __future__ import annotations
