@@ -73,6 +73,8 @@ def test_without_two_groups_the_share_changes_nothing(dataset) -> None:
     for data in (dataset, nowhere):
         plain = Segments(data, 4).draw(32, seed=5, step=7)
         assert (Segments(data, 4, 0.5).draw(32, seed=5, step=7) == plain).all()
+    with pytest.raises(DataError, match="complete_share is 1, but no segment"):
+        Segments(nowhere, 4, 1.0)
 
 
 def test_a_share_that_is_met_anyway_changes_nothing(dataset) -> None:

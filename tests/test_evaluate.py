@@ -26,7 +26,7 @@ from mtm.evaluate import (
 from mtm.returns import add_returns
 from mtm.run import Run, load_run
 from mtm.showcase import mean_of_quantiles
-from mtm.training import train
+from mtm.training import prepare, train
 from mtm.trajectories import Metadata, TrajectoryDataset
 
 pytest.importorskip("mujoco", reason="the extra `sim` is not installed")
@@ -341,6 +341,21 @@ def test_a_report_leaves_out_what_cannot_be_drawn(states, message: str, tmp_path
     assert "Forward dynamics" in page.read_text()
     for expected in ("no training curves .*metrics.csv", message, "no episode finished"):
         assert any(re.search(expected, line) for line in said), said
+
+
+def test_no_truth_is_drawn_where_none_was_recorded(
+    point_mass_run: Run, point_mass: TrajectoryDataset
+) -> None:
+    from mtm.report.pictures import capability
+
+    known = np.arange(point_mass.num_steps) % 20 >= 10  # the last half of every episode
+    known[:20] = False
+    data = prepare(point_mass, point_mass_run.description.train)
+    axes = capability(point_mass_run, data.with_present({"actions": known}), "id").axes[0]
+    truth, prediction = (line.get_ydata() for line in axes.lines)
+    assert np.isnan(truth[:8]).all()
+    assert np.isfinite(truth[8:]).all()
+    assert np.isfinite(prediction).all()
 
 
 def test_targets_of_discounted_returns_are_drawn_apart() -> None:

@@ -245,6 +245,8 @@ def test_a_score_needs_a_reference(run) -> None:
 def test_bad_policies(run, tiny, point_mass, tmp_path) -> None:
     with pytest.raises(ConfigError, match="history 2 .* future 2 must fit .* segment_length 4"):
         policies.two_stage(run, future=2, history=2)
+    with pytest.raises(ConfigError, match="predicts at least one state, got 0"):
+        policies.two_stage(run, future=0)
     with pytest.raises(ConfigError, match="3 environments cannot be shared out among 2"):
         MaskedPolicy(run, [Way(), Way()]).reset(3)
     with pytest.raises(DataError, match=r"1 states of shape \(4,\) are expected, got \(2, 4\)"):
@@ -254,3 +256,8 @@ def test_bad_policies(run, tiny, point_mass, tmp_path) -> None:
     with pytest.raises(ConfigError, match="trained without returns"):
         policies.return_conditioned(silent)
     assert policies.behavior_cloning(silent).act(np.zeros((1, 4))).shape == (1, 2)
+    known = np.ones(point_mass.num_steps, bool)
+    known[point_mass.starts] = False
+    late = train(point_mass.with_present({"rewards": known}), tiny, tmp_path / "late", silent=True)
+    with pytest.raises(ConfigError, match="no first step has a return"):
+        policies.return_conditioned(late)

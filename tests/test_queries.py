@@ -240,6 +240,12 @@ def test_past_inference_and_imputation(run, episodes) -> None:
             "5 states go with 4 past actions",
         ),
         (lambda r, e: queries.predict(r, {"states": [["a"] * 4]}, "actions"), "must be numbers"),
+        (
+            lambda r, e: queries.return_conditioned(
+                r, np.array([[0.0] * 4, [np.nan, 0, 0, 0]]), returns=0.5
+            ),
+            r"has a gap \(NaN\) at step 1.*Use predict",
+        ),
     ],
 )
 def test_bad_questions(run, episodes, ask, message: str) -> None:

@@ -13,7 +13,8 @@ from mtm.confidence import Confidence, distances, rising
 from mtm.config import ModelConfig, OptimizerConfig, TrainConfig
 from mtm.errors import DataError
 from mtm.label_errors import nearest
-from mtm.relabelling import Relabelling, relabel, training_episodes
+from mtm.modalities import Modality
+from mtm.relabelling import Relabelling, laid_over, relabel, training_episodes
 from mtm.run import Run
 from mtm.training import prepare, train
 from mtm.trajectories import Metadata, TrajectoryDataset
@@ -166,11 +167,17 @@ def test_how_many_episodes_are_filled_at_once_does_not_matter(run, gappy, monkey
     )
     held_out = logs(10, seed=3)
     together = relabel(run, uneven, held_out=held_out)
-    monkeypatch.setattr(whole_episodes, "GROUP_STEPS", 1)
-    alone = relabel(run, uneven, held_out=held_out)
-    np.testing.assert_allclose(
-        together.dataset.arrays["actions"], alone.dataset.arrays["actions"], rtol=1e-4, atol=1e-5
-    )
+    for limit in ("GROUP_STEPS", "GROUP_BYTES"):
+        with monkeypatch.context() as patch:
+            patch.setattr(whole_episodes, limit, 1)
+            assert len(list(whole_episodes.groups(run, uneven))) == len(lengths)
+            alone = relabel(run, uneven, held_out=held_out)
+        np.testing.assert_allclose(
+            together.dataset.arrays["actions"],
+            alone.dataset.arrays["actions"],
+            rtol=1e-4,
+            atol=1e-5,
+        )
 
 
 def test_data_without_the_modality_at_all(run) -> None:
@@ -224,6 +231,55 @@ def test_progress_is_told_up_to_the_total(run, gappy) -> None:
     assert told[-1] == work.total
 
 
+def test_gaps_are_measured_where_they_are() -> None:
+    last = np.arange(10) == 9
+    for length in (3, 9, 10, 11, 30):
+        assert last[laid_over(last, length)][-1]
+    assert not last[laid_over(last, 9)][:-1].any()
+    middle = np.arange(100) == 50
+    assert np.flatnonzero(middle[laid_over(middle, 11)]).tolist() == [5]
+    assert laid_over(np.arange(5) == 2, 5).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_the_error_of_a_last_action_is_that_of_last_actions(run) -> None:
+    """The action after which no state was recorded, as in logs of T actions and T + 1 states."""
+    data = logs(6, seed=9)
+    known = np.ones(data.num_steps, bool)
+    known[data.ends - 1] = False
+    work = Relabelling(run, data.with_present({"actions": known}), "actions")
+    place = [m.name for m in run.modalities].index("actions")
+    shown = work._gaps("actions", np.arange(4), LENGTH)[:, :, place]
+    assert (~shown).sum() == 4
+    assert not shown[:, -1].any()
+
+
+def test_returns_that_were_taken_away_are_not_made_again(run, data, tmp_path) -> None:
+    config = replace(CONFIG, steps=2, drop=("returns=0.5", "actions=0.5"))
+    own = train(run.description.data["spec"], config, tmp_path / "run", silent=True)
+    episodes = training_episodes(own)
+    assert episodes.count_present("returns") == 21 * LENGTH
+    assert "rewards" in episodes.names
+    filled = relabel(own, want="returns")
+    assert (filled.expected_error["returns"] > 0).sum() == 21 * LENGTH
+
+
+def test_returns_of_unknown_units_are_not_made_of_rewards(data, tmp_path) -> None:
+    returns = Modality("returns", (), "continuous", 0, "return")
+    own = data.with_modality(returns, 1000 + data.arrays["rewards"])
+    run = train(own, replace(CONFIG, steps=2), tmp_path / "run", silent=True)
+    assert "returns" not in whole_episodes.shown_to(run, data).names
+    assert "returns" in whole_episodes.shown_to(run, own).names
+
+
+def test_doubtful_labels_are_left_out_and_other_gaps_stay(run, gappy) -> None:
+    some = np.arange(gappy.num_steps) % 7 != 0
+    filled = relabel(run, gappy.with_present({"states": some})).dataset
+    sure = np.arange(gappy.num_steps) % 2 == 0
+    careful = filled.with_present({"actions": sure})
+    assert np.array_equal(careful.known("actions"), sure)
+    assert np.array_equal(careful.known("states"), some)
+
+
 def test_what_cannot_be_relabelled(run, gappy, data, tmp_path) -> None:
     whole = logs(3, seed=7)
     with pytest.raises(DataError, match="Did you mean 'actions'"):
@@ -238,6 +294,11 @@ def test_what_cannot_be_relabelled(run, gappy, data, tmp_path) -> None:
     )
     with pytest.raises(DataError, match="'mode' has 9 classes; this model was trained on 2"):
         relabel(run, classes)
+    floats = TrajectoryDataset.from_arrays(
+        {"states": np.zeros((9, 2)), "mode": np.ones(9, np.float32)}, [0, 9]
+    )
+    with pytest.raises(DataError, match="'mode' is continuous; .* on discrete values .*mode_prese"):
+        relabel(run, floats)
     strange = TrajectoryDataset.from_arrays({"x": np.zeros((9, 3))}, [0, 9])
     with pytest.raises(DataError, match=r"the data have x, none of them.*reading\.columns"):
         relabel(run, strange)

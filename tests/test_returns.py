@@ -7,7 +7,7 @@ import pytest
 
 from mtm.config import ReturnsConfig
 from mtm.errors import DataError
-from mtm.returns import add_returns, return_to_go
+from mtm.returns import add_returns, episode_returns, return_to_go
 from mtm.trajectories import TrajectoryDataset
 
 
@@ -50,6 +50,26 @@ def test_a_missing_reward_hides_the_returns_before_it(dataset: TrajectoryDataset
     )
     present = add_returns(data, ReturnsConfig(kind="sum")).present["returns"]
     assert np.flatnonzero(~present).tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_reward_that_every_episode_lacks_is_named(dataset: TrajectoryDataset) -> None:
+    known = np.ones(dataset.num_steps, bool)
+    known[dataset.ends - 1] = False
+    with pytest.raises(
+        DataError, match=r"it needs every reward .* are absent, the last of every ep"
+    ):
+        add_returns(dataset.with_present({"rewards": known}), ReturnsConfig())
+
+
+def test_the_return_of_an_episode_needs_all_of_its_rewards(dataset: TrajectoryDataset) -> None:
+    known = np.ones(dataset.num_steps, bool)
+    known[5] = False  # in the first episode
+    found = episode_returns(dataset.with_present({"rewards": known}))
+    rewards = dataset.arrays["rewards"]
+    assert np.isnan(found[0])
+    for episode in range(1, dataset.num_episodes):
+        steps = slice(dataset.starts[episode], dataset.ends[episode])
+        assert found[episode] == pytest.approx(rewards[steps].sum(), rel=1e-5)
 
 
 def test_own_returns_are_kept_and_missing_rewards_named(dataset: TrajectoryDataset) -> None:

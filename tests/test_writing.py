@@ -13,6 +13,7 @@ from mtm.config import Reading
 from mtm.datasets import load
 from mtm.datasets.writing import write
 from mtm.errors import DataError
+from mtm.modalities import Modality, Role
 from mtm.trajectories import Metadata, TrajectoryDataset
 
 NAMES = ("data.hdf5", "data.h5", "data.npz", "store")
@@ -53,6 +54,20 @@ def parts(data: TrajectoryDataset):
             view.terminated,
         )
         yield piece, {NOTE: np.arange(steps.start, steps.stop, dtype=np.float32)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_roles_that_names_do_not_tell_are_kept(data, tmp_path: Path, name: str) -> None:
+    roles: dict[str, Role] = {"torque": "action", "was_present": "state", "score": "return"}
+    for key, role in roles.items():
+        data = data.with_modality(Modality(key, (), "continuous", 0, role), np.ones(20, np.float32))
+    write(parts(data), tmp_path / name, "logs")
+    found = load(str(tmp_path / name))
+    assert {m.name: m.role for m in found.modalities} == {m.name: m.role for m in data.modalities}
+    assert found.metadata.notes == {"robot": "arm"}
+    said = load(str(tmp_path / name), Reading(roles=("torque=state",)))
+    assert said.modality("torque").role == "state"
+    assert said.modality("score").role == "return"
 
 
 @pytest.mark.parametrize("name", NAMES)

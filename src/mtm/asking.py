@@ -101,9 +101,17 @@ def as_batch(run: Run, name: str, values: ArrayLike) -> tuple[NDArray[Any], bool
     """Values without gaps as (B, S, *shape), and whether they came as a batch.
 
     Raises:
-        DataError: They are no numbers, of another shape, or no classes of a discrete modality.
+        DataError: They are no numbers, of another shape, no classes of a discrete modality, or
+            there is a gap.
     """
     array, batched = as_numbers_batch(run, name, values)
+    gaps = np.isnan(array) if array.dtype.kind == "f" else np.zeros(array.shape, bool)
+    if gaps.any():
+        step = np.argwhere(gaps)[0, 1]
+        raise DataError(
+            f"modality {name!r} has a gap (NaN) at step {step}, which this capability does not "
+            "take. Use predict(given, want), which fills gaps."
+        )
     return as_classes(modality_of(run, name), array), batched
 
 

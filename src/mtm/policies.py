@@ -115,8 +115,16 @@ def two_stage(
         target: As for `return_conditioned`.
         future: How many states to predict; None: two, or one if the segment has no room for two.
         history: Past states to show; None: as many as fit.
+
+    Raises:
+        ConfigError: No state is to be predicted, or there is no room for one.
     """
     ahead = min(FUTURE, longest_history(run)) if future is None else future
+    if ahead < 1:
+        raise ConfigError(
+            f"two-stage acting predicts at least one state, got {ahead}; the run's segments have "
+            f"{run.model.config.segment_length} step(s), of which one is the current one."
+        )
     past = longest_history(run, ahead) if history is None else history
     asked = resolve_target(run, target)
     return MaskedPolicy(run, [Way(target=asked, future=ahead, history=past)])

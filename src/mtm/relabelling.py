@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mtm import datasets
 from mtm.asking import Arrays, index, modality_of
 from mtm.confidence import Confidence, Floats, surroundings
-from mtm.config import Reading
+from mtm.config import Reading, shares_of
 from mtm.datasets import directory
 from mtm.errors import DataError
 from mtm.evaluate import held_out_episodes, own_data
@@ -138,7 +138,7 @@ class Relabelling:
         found, worked = {}, 0
         for name in self._to_fill:
             trials = []
-            for episodes in groups(self._held_out.lengths):
+            for episodes in groups(self.run, self._held_out):
                 trials.append(self._try(name, episodes))
                 worked += int(self._held_out.lengths[episodes].sum())
                 if done is not None:
@@ -156,7 +156,7 @@ class Relabelling:
     def parts(self, done: Callable[[int], None] | None = None) -> Iterator[Part]:
         """The relabelled episodes, some at a time, in order; call `measure` first."""
         worked = self.total - self.dataset.num_steps
-        for episodes in groups(self.dataset.lengths):
+        for episodes in groups(self.run, self.dataset):
             yield self._fill(episodes)
             worked += int(self.dataset.lengths[episodes].sum())
             if done is not None:
@@ -178,15 +178,13 @@ class Relabelling:
     @cached_property
     def _lacking_episodes(self) -> dict[str, IntArray]:
         """For each modality to fill, the data's episodes that lack some of it."""
-        shown, found = self._shown, {}
-        for name in self._to_fill:
-            absent = ~shown.known(name) if name in shown.names else None
-            if absent is None:
-                found[name] = np.arange(shown.num_episodes)
-            else:
-                until = np.append(0, np.cumsum(absent, dtype=np.int64))
-                found[name] = np.flatnonzero(until[shown.ends] > until[shown.starts])
-        return found
+        shown = self._shown
+        return {
+            name: np.flatnonzero(shown.present_steps(name) < shown.lengths)
+            if name in shown.names
+            else np.arange(shown.num_episodes)
+            for name in self._to_fill
+        }
 
     def _answer(self, given: Episodes, asked: BoolArray) -> tuple[Arrays, Floats]:
         """The wanted modalities with answers where asked, and features of each step."""
@@ -214,13 +212,13 @@ class Relabelling:
     def _gaps(self, name: str, episodes: IntArray, length: int) -> BoolArray:
         """What held-out episodes may show, (B, S, M): as much as data episodes that lack it."""
         rng = generator(0, Purpose.RELABEL, 1 + int(episodes[0]))
-        patterns = []
-        for episode in rng.choice(self._lacking_episodes[name], size=len(episodes)):
-            known = presence(self.run, self._shown, int(episode))
+        lacking = rng.choice(self._lacking_episodes[name], size=len(episodes))
+        shown = np.zeros((len(episodes), length, len(self.run.modalities)), bool)
+        for row, steps in enumerate(self._held_out.lengths[episodes].tolist()):
+            known = presence(self.run, self._shown, int(lacking[row]))
             lost = ~known[:, index(self.run, name)]
-            first = 0 if lost[:length].any() else int(lost.argmax())
-            patterns.append(known[(first + np.arange(length)) % len(known)])
-        return np.stack(patterns)
+            shown[row, :steps] = known[laid_over(lost, steps)]
+        return shown
 
     def _fill(self, episodes: IntArray) -> Part:
         run = self.run
@@ -269,8 +267,29 @@ def training_episodes(run: Run) -> TrajectoryDataset:
     config, source = run.description.train, own_data(run)
     training, _ = split(prepare(source, config), config)
     view = source.subset(np.searchsorted(source.starts, training.starts))
-    taken = {name: mask for name, mask in training.present.items() if name in source.names}
-    return view.with_present(source.present | taken)
+    for name in shares_of(config.drop) | shares_of(config.gaps):
+        if name not in source.names:  # returns, which would be made of rewards once more
+            view = view.with_modality(training.modality(name), training.arrays[name])
+    taken = {name: mask for name, mask in training.present.items() if name in view.names}
+    return view.with_present(taken)
+
+
+def laid_over(lost: BoolArray, length: int) -> IntArray:
+    """Which steps of an episode to lay over another one, so that the ends of both meet.
+
+    Args:
+        lost: Where the episode lacks something, (S,); somewhere at least.
+        length: Steps of the other one. If it is shorter, steps in the middle are left out, or all
+            far from the first loss if that leaves none.
+
+    Returns:
+        Steps of the first episode, (length,).
+    """
+    time = np.arange(length)
+    steps: IntArray = np.where(2 * time < length, time, len(lost) - length + time) % len(lost)
+    if not lost[steps].any():
+        steps = time + np.clip(lost.argmax() - length // 2, 0, len(lost) - length)
+    return steps
 
 
 def _load(run: Run, spec: str, reading: Reading | None) -> TrajectoryDataset:

@@ -104,7 +104,28 @@ def add_returns(dataset: TrajectoryDataset, config: ReturnsConfig) -> Trajectory
         rewards, dataset.starts, dataset.ends, discount=config.discount, horizon=horizon
     )
     present: BoolArray | None = None if absent is None else absent == 0
+    if present is not None and not present.any():
+        lacking = dataset.num_steps - dataset.count_present("rewards")
+        raise DataError(
+            "no return can be made: it needs every reward from its step on, and of "
+            f"{dataset.num_steps:,} rewards {lacking:,} are absent, the last of every episode "
+            "among them. Fill them in (0 where nothing was earned), or choose modalities without "
+            "returns."
+        )
     return dataset.with_modality(RETURNS, returns, present)
+
+
+def episode_returns(dataset: TrajectoryDataset) -> NDArray[np.float64]:
+    """The sum of rewards of each episode, (E,); NaN where one of them is absent."""
+    rewards = dataset.arrays["rewards"].reshape(-1)
+    if "rewards" in dataset.present:
+        rewards = np.where(dataset.present["rewards"], rewards, 0)
+    until = np.append(0.0, np.cumsum(rewards, dtype=np.float64))
+    whole = dataset.present_steps("rewards") == dataset.lengths
+    returns: NDArray[np.float64] = np.where(
+        whole, until[dataset.ends] - until[dataset.starts], np.nan
+    )
+    return returns
 
 
 def horizon_of(dataset: TrajectoryDataset, config: ReturnsConfig) -> int:

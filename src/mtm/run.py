@@ -229,9 +229,11 @@ def summarize(
     if returns:
         first = prepared.starts[prepared.known(returns[0])[prepared.starts]]
         values = prepared.arrays[returns[0]].reshape(-1)[first]
-        made = returns[0] not in source.names and config.kind == "average"
+        made = returns[0] not in source.names
+        averaged = made and config.kind == "average"
         summary["first_returns"] = np.percentile(values, range(101)).tolist() if len(first) else []
-        summary["returns_horizon"] = horizon_of(source, config) if made else None
+        summary["returns_made"] = made
+        summary["returns_horizon"] = horizon_of(source, config) if averaged else None
     return summary
 
 

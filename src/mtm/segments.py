@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mtm.errors import DataError
 from mtm.modalities import BoolArray, IntArray
 from mtm.randomness import Purpose, generator
 from mtm.trajectories import TrajectoryDataset
@@ -74,6 +75,9 @@ class Segments:
         segment_length: T.
         complete_share: Least share of a drawn batch that comes from segments without gaps, if
             there are any; where more of all segments are complete, all are equally likely.
+
+    Raises:
+        DataError: Only complete segments shall be drawn, and there is none.
     """
 
     def __init__(
@@ -92,6 +96,11 @@ class Segments:
         self._complete = self._others = None
         if complete_share > 0 and dataset.present:
             complete = self.complete()
+            if complete_share == 1 and not complete.any():
+                raise DataError(
+                    "complete_share is 1, but no segment has all modalities at all of its "
+                    f"{segment_length} steps. Lower it to learn from segments with gaps."
+                )
             if 0 < complete.mean() < complete_share:
                 self._complete, self._others = Ranges.of(complete), Ranges.of(~complete)
 

@@ -98,6 +98,12 @@ def first_returns(run: Trained) -> np.ndarray:
         ConfigError: The run was trained without returns.
     """
     quantiles = run.description.data.get("first_returns")
+    if quantiles == []:
+        raise ConfigError(
+            f"{run.path} was trained on data in which no first step has a return (each lacks a "
+            "reward after it), so what can be asked for is not known. Fill in the rewards, or act "
+            "by behaviour cloning."
+        )
     if not quantiles:
         raise ConfigError(
             f"{run.path} was trained without returns, so none can be asked for. Train on data with "

@@ -290,13 +290,13 @@ class TrajectoryDataset:
         )
 
     def with_present(self, present: Mapping[str, BoolArray]) -> TrajectoryDataset:
-        """A view of the same values with other marks of presence, (N,) for each modality."""
+        """A view of the same values with other marks of presence, (N,), of some modalities."""
         return TrajectoryDataset(
             self.modalities,
             self.arrays,
             self.starts,
             self.ends,
-            {name: mask for name, mask in present.items() if not mask.all()},
+            {n: mask for n, mask in {**self.present, **present}.items() if not mask.all()},
             self.metadata,
             self.terminated,
         )
@@ -367,6 +367,14 @@ class TrajectoryDataset:
         if name not in self.present:
             return self.num_steps
         return sum(len(chunk) for chunk in self.chunks(name))
+
+    def present_steps(self, name: str) -> IntArray:
+        """In how many steps of each episode the modality is present, (E,)."""
+        if name not in self.present:
+            return self.lengths
+        until = np.append(0, np.cumsum(self.present[name], dtype=np.int64))
+        steps: IntArray = until[self.ends] - until[self.starts]
+        return steps
 
     @cached_property
     def fingerprint(self) -> str:

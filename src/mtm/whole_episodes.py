@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mtm.asking import Arrays, index, misfit, modality_of
 from mtm.errors import DataError
@@ -20,7 +18,10 @@ from mtm.run import Run
 from mtm.trajectories import TrajectoryDataset
 
 GROUP_STEPS = 1 << 15
-"""Steps, padding included, of the episodes that are taken together: what bounds the memory."""
+"""Steps, padding included, of the episodes that are taken together, at most."""
+
+GROUP_BYTES = 1 << 28
+"""Bytes of all segments in these steps, at most: with `GROUP_STEPS`, what bounds the memory."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,8 @@ def shown_to(run: Run, dataset: TrajectoryDataset) -> TrajectoryDataset:
         DataError: There is none, or one does not fit the model.
     """
     names = [m.name for m in run.modalities]
-    if RETURNS.name in names and RETURNS.name not in dataset.names and "rewards" in dataset.names:
+    made = run.description.data.get("returns_made", True)  # else their units are not known
+    if RETURNS.name in names and "rewards" in dataset.names and made:
         config, own = run.description.train.returns, run.description.data.get("returns_horizon")
         longest = int(dataset.lengths.max())  # beyond the run's horizon: in nearly its units
         config = replace(config, horizon=max(own, longest) if own else config.horizon)
@@ -84,8 +86,14 @@ def shown_to(run: Run, dataset: TrajectoryDataset) -> TrajectoryDataset:
         )
     for name in known:
         m, wanted = dataset.modality(name), modality_of(run, name)
-        if (m.shape, m.kind) != (wanted.shape, wanted.kind):
+        if m.shape != wanted.shape:
             raise DataError(misfit(run, wanted, (dataset.num_steps, *m.shape)))
+        if m.kind != wanted.kind:
+            raise DataError(
+                f"modality {name!r} is {m.kind}; this model was trained on {wanted.kind} values "
+                f"({run.path / 'config.json'}). Whole numbers are classes; mark where there are "
+                f"none by booleans called {name}_present."
+            )
         if m.classes > wanted.classes:
             raise DataError(
                 f"modality {name!r} has {m.classes} classes; this model was trained on "
@@ -103,12 +111,14 @@ def presence(run: Run, shown: TrajectoryDataset, episode: int) -> BoolArray:
     return known
 
 
-def groups(lengths: NDArray[Any]) -> Iterator[IntArray]:
+def groups(run: Run, dataset: TrajectoryDataset) -> Iterator[IntArray]:
     """Indices of episodes one after the other, as many at a time as may be taken together."""
+    step = run.model.config.segment_length * sum(4 * m.size for m in dataset.modalities)
+    most = min(GROUP_STEPS, GROUP_BYTES // step)
     group: list[int] = []
     longest = 0
-    for episode, length in enumerate(lengths.tolist()):
-        if group and (len(group) + 1) * max(longest, length) > GROUP_STEPS:
+    for episode, length in enumerate(dataset.lengths.tolist()):
+        if group and (len(group) + 1) * max(longest, length) > most:
             yield np.array(group)
             group, longest = [], 0
         group.append(episode)

@@ -11,8 +11,7 @@ from torchrl.modules import IndependentNormal, ProbabilisticActor, ValueOperator
 from torchrl.objectives import IQLLoss
 
 from mtm.baselines.actor_critic import ActorCritic
-from mtm.baselines.transitions import REWARDS
-from mtm.returns import return_to_go
+from mtm.returns import episode_returns
 from mtm.trajectories import TrajectoryDataset
 
 LOG_STD_RANGE = (-5.0, 2.0)
@@ -72,7 +71,7 @@ class IQL(ActorCritic):
 
         For locomotion, with its 1,000 steps, this is what the authors do.
         """
-        rewards = np.where(training.known(REWARDS), training.arrays[REWARDS].reshape(-1), 0)
-        returns = return_to_go(rewards.astype(np.float32), training.starts, training.ends)
-        spread = float(np.ptp(returns[training.starts]))
+        returns = episode_returns(training)
+        known = returns[~np.isnan(returns)]
+        spread = float(np.ptp(known)) if len(known) else 0.0
         return float(training.lengths.max()) / spread if spread > 0 else 1.0

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import tyro
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
 from mtm import datasets
 from mtm.config import Reading
 from mtm.modalities import Modality
+from mtm.returns import episode_returns
 from mtm.trajectories import TrajectoryDataset
 
 
@@ -44,11 +44,7 @@ def _facts(dataset: TrajectoryDataset) -> Table:
     low, middle, high = np.percentile(dataset.lengths, (0, 50, 100))
     table.add_row("episode length", f"{low:.0f} to {high:.0f}, median {middle:.0f}")
     if "rewards" in dataset.names and dataset.modality("rewards").size == 1:
-        returns = episode_returns(dataset)
-        table.add_row(
-            "episode return",
-            f"{returns.min():,.1f} to {returns.max():,.1f}, mean {returns.mean():,.1f}",
-        )
+        table.add_row("episode return", _returns(dataset))
     table.add_row("environment", metadata.env_id or "not stated")
     table.add_row("horizon", f"{metadata.horizon:,}" if metadata.horizon else "not stated")
     for key, value in metadata.notes.items():
@@ -57,14 +53,13 @@ def _facts(dataset: TrajectoryDataset) -> Table:
     return table
 
 
-def episode_returns(dataset: TrajectoryDataset) -> NDArray[np.float64]:
-    """The sum of rewards of each episode, (E,)."""
-    rewards = dataset.arrays["rewards"].reshape(-1)
-    if "rewards" in dataset.present:
-        rewards = np.where(dataset.present["rewards"], rewards, 0)
-    until = np.concatenate([[0.0], np.cumsum(rewards, dtype=np.float64)])
-    returns: NDArray[np.float64] = until[dataset.ends] - until[dataset.starts]
-    return returns
+def _returns(dataset: TrajectoryDataset) -> str:
+    every = episode_returns(dataset)
+    known = every[~np.isnan(every)]
+    if not len(known):
+        return "not known: every episode lacks a reward"
+    only = "" if len(known) == len(every) else f" (of {len(known):,} episodes with all rewards)"
+    return f"{known.min():,.1f} to {known.max():,.1f}, mean {known.mean():,.1f}{only}"
 
 
 def _modalities(dataset: TrajectoryDataset) -> Table:

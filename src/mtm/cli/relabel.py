@@ -97,7 +97,10 @@ def _table(errors: Mapping[str, LabelErrors]) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    title = "squared error on held-out values, normalised: 1 is as good as the mean"
+    title = (
+        "error on held-out values: squares, normalised, where 1 is as good as the mean; of classes "
+        "the share that is wrong"
+    )
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
     table.add_column("labels")
     for heading in ("values", "error", "raw", "surest\nhalf", "least\nsure", "mean", "nearest"):

@@ -14,6 +14,8 @@ from mtm.checks import as_offsets
 from mtm.config import Reading
 from mtm.errors import DataError, unknown
 from mtm.modalities import (
+    AUTOREGRESSIVE_ORDER,
+    ROLE_OF_NAME,
     BoolArray,
     IntArray,
     Modality,
@@ -43,6 +45,9 @@ PRESENT = "_present"
 
 INFOS = "infos/"
 """`infos/NAME` holds a note on each step, which is no modality unless it is named as a column."""
+
+ROLES = "mtm_roles"
+"""A note of a file: `NAME=ROLE` of modalities whose names do not tell their roles, by blanks."""
 
 MODALITY_NAMES = {
     "observations": "states",
@@ -85,13 +90,15 @@ def dataset_of(
     """
     offsets = _offsets(source, arrays, reading)
     values, present = _modalities(source, arrays, reading)
+    notes = dict(metadata.notes)
+    stated = _stated_roles(notes.pop(ROLES, ""))
     try:
         return TrajectoryDataset.from_arrays(
             values,
             offsets,
-            modalities=declare(values, present, reading),
+            modalities=declare(values, present, reading, stated),
             present=present,
-            metadata=metadata,
+            metadata=replace(metadata, notes=notes),
             nan_is_absent=reading.nan_is_absent,
             terminated=_terminated(arrays, np.asarray(offsets)),
         )
@@ -109,21 +116,36 @@ def regroup(dataset: TrajectoryDataset, reading: Reading) -> TrajectoryDataset:
         return dataset
     arrays = dict(dataset.arrays) | {name + PRESENT: mask for name, mask in dataset.present.items()}
     values, present = _modalities(dataset.metadata.source, arrays, replace(reading, episode=None))
-    lengths = dataset.lengths
+    stated = {m.name: m.role for m in dataset.modalities}
     return TrajectoryDataset.from_arrays(
         values,
-        np.append(0, np.cumsum(lengths)),
-        modalities=declare(values, present, reading),
+        np.append(0, np.cumsum(dataset.lengths)),
+        modalities=declare(values, present, reading, stated),
         present=present,
         metadata=dataset.metadata,
         terminated=dataset.terminated,
     )
 
 
+def roles_to_state(modalities: Iterable[Modality]) -> str:
+    """What `ROLES` says of modalities, empty if all names tell the roles."""
+    unusual = [m for m in modalities if m.role != ROLE_OF_NAME.get(m.name, "state")]
+    return " ".join(f"{m.name}={m.role}" for m in unusual)
+
+
+def _stated_roles(note: str) -> dict[str, Role]:
+    """The inverse of `roles_to_state`; what is no role is left alone."""
+    pairs = (word.rpartition("=") for word in note.split(" "))
+    return {name: role for name, _, role in pairs if role in AUTOREGRESSIVE_ORDER}
+
+
 def declare(
-    arrays: Mapping[str, NDArray[Any]], present: Mapping[str, NDArray[Any]], reading: Reading
+    arrays: Mapping[str, NDArray[Any]],
+    present: Mapping[str, NDArray[Any]],
+    reading: Reading,
+    stated: Mapping[str, Role] | None = None,
 ) -> tuple[Modality, ...]:
-    """The modalities of arrays: guessed, with the roles that the user said.
+    """The modalities of arrays: guessed, with the roles that the file states or the user said.
 
     Raises:
         LackingError: A role is given to a modality that is not there.
@@ -136,7 +158,7 @@ def declare(
     found = []
     for name, values in arrays.items():
         guess = infer_modality(name, values, present.get(name))
-        role: Role = roles.get(name, guess.role)
+        role: Role = roles.get(name, (stated or {}).get(name, guess.role))
         found.append(replace(guess, role=role))
     return in_autoregressive_order(found)
 

@@ -22,15 +22,26 @@ from numpy.typing import NDArray
 
 from mtm.datasets import directory, store
 from mtm.datasets.appearing import appearing, refuse_existing
-from mtm.datasets.layout import INFOS, OFFSETS, PRESENT, TERMINALS, TIMEOUTS
+from mtm.datasets.layout import (
+    INFOS,
+    OFFSETS,
+    PRESENT,
+    ROLES,
+    TERMINALS,
+    TIMEOUTS,
+    roles_to_state,
+)
 from mtm.endings import terminal_endings
 from mtm.errors import DataError
 from mtm.modalities import BoolArray
 from mtm.scores import is_adroit
-from mtm.trajectories import Metadata, TrajectoryDataset
+from mtm.trajectories import TrajectoryDataset
 
 Notes: TypeAlias = Mapping[str, NDArray[Any]]
 Parts: TypeAlias = Iterable[tuple[TrajectoryDataset, Notes]]
+
+HDF5_NAMES = {"states": "observations"}
+"""What D4RL calls otherwise than we do."""
 
 READ_ONLY = (".parquet", ".pickle", ".pkl")
 """Kinds of files that are read but not written."""
@@ -75,21 +86,22 @@ def write(parts: Parts, path: Path, source: str) -> None:
 
 def _write_hdf5(parts: Parts, path: Path, source: str) -> None:
     with h5py.File(path, "w", track_order=True) as file:  # modalities are read in this order
+        marks: set[str] = set()
         for part, notes in parts:
             if not file.attrs:
-                file.attrs.update(_attributes(part.metadata))
+                file.attrs.update(_attributes(part))
             for key, values in _columns(part, notes).items():
                 _append(file, key, values)
-        for key in [key for key in file if key.endswith(PRESENT)]:
+            marks |= {HDF5_NAMES.get(name, name) + PRESENT for name in part.present}
+        for key in marks:
             if file[key][()].all():
                 del file[key]
 
 
 def _columns(part: TrajectoryDataset, notes: Notes) -> dict[str, NDArray[Any]]:
     """D4RL's arrays of some episodes."""
-    names = {"states": "observations"}
-    columns = [(names.get(n, n), part.arrays[n]) for n in part.names]
-    columns += [(names.get(n, n) + PRESENT, mask) for n, mask in part.present.items()]
+    columns = [(HDF5_NAMES.get(n, n), part.arrays[n]) for n in part.names]
+    columns += [(HDF5_NAMES.get(n, n) + PRESENT, mask) for n, mask in part.present.items()]
     terminated = terminal_endings(part)
     columns += [(TERMINALS, _flags(part, terminated)), (TIMEOUTS, _flags(part, ~terminated))]
     if is_adroit(str(part.metadata.env_id)) and "rewards" in part.names:
@@ -137,7 +149,7 @@ def _write_npz(parts: Parts, path: Path, source: str) -> None:
         arrays.append((TERMINALS, _flags(joined, joined.terminated)))
     for key in collected[0][1]:
         arrays.append((INFOS + key, np.concatenate([notes[key] for _, notes in collected])))
-    content: dict[str, Any] = _attributes(joined.metadata) | _by_name(arrays)
+    content: dict[str, Any] = _attributes(joined) | _by_name(arrays)
     with path.open("wb") as file:
         np.savez_compressed(file, **content)
 
@@ -164,8 +176,11 @@ _WRITERS: dict[str, Callable[[Parts, Path, str], None]] = {
 }
 
 
-def _attributes(metadata: Metadata) -> dict[str, Any]:
+def _attributes(dataset: TrajectoryDataset) -> dict[str, Any]:
+    metadata = dataset.metadata
     found: dict[str, Any] = dict(metadata.notes)
+    if roles := roles_to_state(dataset.modalities):
+        found[ROLES] = roles
     if metadata.env_id is not None:
         found["env_id"] = metadata.env_id
     if metadata.horizon is not None:

@@ -51,21 +51,21 @@ def capability(run: Run, held_out: TrajectoryDataset, name: str) -> Figure:
     """Prediction against truth along a held-out episode, and the mask under it."""
     T = run.model.config.segment_length
     question = masks.NAMED[name].question(run.modalities, T)
-    episode = int(np.argmax(held_out.lengths))
-    view = held_out.subset([episode])
-    segments = Segments(view, T)
+    wanted = [m for i, m in enumerate(run.modalities) if question.wanted[:, i].any()]
+    episode = int(np.argmax(held_out.present_steps(wanted[0].name)))
+    segments = Segments(held_out.subset([episode]), T)
     numbers = np.arange(min(len(segments), SHOWN_STEPS))
     batch = segments.gather(numbers)
-    visible = question.visible & batch.present
-    wanted = [m for i, m in enumerate(run.modalities) if question.wanted[:, i].any()]
-    answers = ask(run, batch.values, visible, [m.name for m in wanted])
-    m = wanted[0]
-    step = int(np.flatnonzero(question.wanted[:, run.modalities.index(m)])[-1])
-    truth = batch.values[m.name][:, step].reshape(len(numbers), -1)
+    answers = ask(run, batch.values, question.visible & batch.present, [m.name for m in wanted])
+    m, i = wanted[0], run.modalities.index(wanted[0])
+    step = int(np.flatnonzero(question.wanted[:, i])[-1])
     guess = answers[m.name][:, step].reshape(len(numbers), -1)
+    truth = batch.values[m.name][:, step].reshape(len(numbers), -1).astype(np.float64)
+    known = batch.present[:, step, i]
+    truth[~known] = np.nan  # no line where nothing was recorded
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     grid = figure.add_gridspec(2, 3, height_ratios=(2.4, 1))
-    for column, feature in enumerate(_liveliest(truth, 3)):
+    for column, feature in enumerate(_liveliest(truth[known] if known.any() else guess, 3)):
         axes = figure.add_subplot(grid[0, column])
         axes.plot(numbers + step, truth[:, feature], color=TRUTH, label="truth")
         axes.plot(numbers + step, guess[:, feature], color=PREDICTION, lw=1, label="prediction")
