@@ -350,6 +350,18 @@ def test_masking_and_length_are_drawn(tmp_path: Path) -> None:
     assert drawn.claims[0].verdict == "holds"
 
 
+@pytest.mark.parametrize(
+    ("scale", "mask"), [("cpu", "random-autoregressive"), ("paper", "random-autoregressive+id")]
+)
+def test_two_stages_are_taught_alike_with_and_without_state_only_data(
+    scale: str, mask: str
+) -> None:
+    specs = heteromodal.runs(SCALES[scale], [HOPPER.spec], 1)
+    trained = [s.settings["train"] for s in specs if s.method == "mtm"]
+    assert [t["mask"] for t in trained] == [mask, mask]
+    assert [t["complete_share"] for t in trained] == [1.0, 0.5]
+
+
 def test_heteromodal_and_data_efficiency_are_drawn(tmp_path: Path) -> None:
     scores = {"bc": 10.0, "rcbc": 20.0, "two_stage": 30.0}
     specs = heteromodal.runs(SMOKE, [HOPPER.spec], 1)

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-STATE_ONLY_MASK = "random-autoregressive+id"
-"""The masks of Heteromodal MTM: two-stage acting asks for inverse dynamics too."""
+from mtm.config import TrainConfig
+
+
+def masks_for_two_stages(train: TrainConfig) -> dict[str, Any]:
+    """Add the mask of inverse dynamics, as the original does, to masks that do not teach it.
+
+    Two-stage acting asks for inverse dynamics. Masks that show whole modalities have it already.
+    """
+    return {} if train.whole_modalities else {"mask": f"{train.mask}+id"}
 
 
 def labelled_only(share: float) -> dict[str, Any]:
@@ -16,7 +23,7 @@ def labelled_only(share: float) -> dict[str, Any]:
 
 def heteromodal(share: float) -> dict[str, Any]:
     """Train on a share of the episodes with actions and on all others without."""
-    return {**_drop(share), "mask": STATE_ONLY_MASK}
+    return _drop(share)
 
 
 def share_of(train: Mapping[str, Any]) -> float | None:
