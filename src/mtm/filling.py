@@ -9,6 +9,7 @@ becomes part of what is known, until the rest is narrow enough.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,16 +21,24 @@ from mtm.modalities import BoolArray, IntArray
 from mtm.run import Run
 
 
-class Question:
-    """Given values as a full batch: an array and a presence for every modality."""
+@dataclass(frozen=True)
+class Given:
+    """What is known of some trajectories, as a full batch.
 
-    def __init__(self, values: Arrays, visible: BoolArray, batched: bool) -> None:
-        self.values, self.visible, self.batched = values, visible, batched
+    Attributes:
+        values: For each modality of which anything is given, (B, S, *shape).
+        visible: Which tokens are given, (B, S, M).
+        batched: Whether there was a batch; if not, B is 1.
+    """
+
+    values: Arrays
+    visible: BoolArray
+    batched: bool
 
     @classmethod
     def of(
         cls, run: Run, given: Mapping[str, ArrayLike], present: Mapping[str, ArrayLike]
-    ) -> Question:
+    ) -> Given:
         """Check what is given and mark what of it is there.
 
         Raises:
@@ -62,20 +71,18 @@ class Question:
         return cls(arrays, visible, batched.pop())
 
 
-def fill(
-    run: Run, question: Question, names: Sequence[str], asked: BoolArray | None = None
-) -> Arrays:
+def fill(run: Run, given: Given, names: Sequence[str], asked: BoolArray | None = None) -> Arrays:
     """Each wanted modality at every step: what was given where it was, predictions elsewhere.
 
     Args:
         run: A trained run.
-        question: What is given.
+        given: What is known.
         names: The wanted modalities.
         asked: The tokens to predict, (B, S, M); everything that is not given if None. What stands
             where nothing was given or asked means nothing.
     """
-    B, S, _ = question.visible.shape
-    values, visible = dict(question.values), question.visible.copy()
+    B, S, _ = given.visible.shape
+    values, visible = dict(given.values), given.visible.copy()
     asked = ~visible if asked is None else asked & ~visible
     in_part = [name for name in names if visible[:, :, index(run, name)].any()]
     for name in in_part:

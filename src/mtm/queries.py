@@ -31,7 +31,7 @@ from mtm.asking import (
     only,
 )
 from mtm.errors import ConfigError, DataError
-from mtm.filling import Question, fill
+from mtm.filling import Given, fill
 from mtm.run import Run
 
 
@@ -60,9 +60,9 @@ def predict(
     names = [want] if isinstance(want, str) else list(want)
     for name in names:
         modality_of(run, name)
-    question = Question.of(run, given, present or {})
-    filled = fill(run, question, names)
-    return filled if question.batched else {name: values[0] for name, values in filled.items()}
+    known = Given.of(run, given, present or {})
+    filled = fill(run, known, names)
+    return filled if known.batched else {name: values[0] for name, values in filled.items()}
 
 
 def impute(

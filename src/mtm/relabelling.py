@@ -20,7 +20,7 @@ from mtm.config import Reading, shares_of
 from mtm.datasets import directory
 from mtm.errors import DataError
 from mtm.evaluate import held_out_episodes, own_data
-from mtm.filling import Question, fill
+from mtm.filling import Given, fill
 from mtm.label_errors import LabelErrors, Trial
 from mtm.modalities import BoolArray, IntArray
 from mtm.randomness import Purpose, generator
@@ -188,8 +188,7 @@ class Relabelling:
 
     def _answer(self, given: Episodes, asked: BoolArray) -> tuple[Arrays, Floats]:
         """The wanted modalities with answers where asked, and features of each step."""
-        question = Question(given.values, given.known, batched=True)
-        filled = fill(self.run, question, self.want, asked)
+        filled = fill(self.run, Given(given.values, given.known, True), self.want, asked)
         for name in self.want:
             m, here = modality_of(self.run, name), asked[:, :, index(self.run, name)]
             if m.role == "action" and m.kind == "continuous":  # none beyond those in the data

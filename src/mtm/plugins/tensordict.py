@@ -8,9 +8,9 @@ critics instead, each with a head of its own: `TD3Loss(actor, [make_critic(), ma
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mtm.encoders import StateActionEncoder, StateEncoder
+from mtm.encoders import StateActionEncoder, StateEncoder, StepEncoder
 from mtm.errors import require
 from mtm.run import Run
 
@@ -21,13 +21,7 @@ EXTRA = "baselines"
 
 
 def state_encoder(
-    run: Run | str | Path,
-    *,
-    observation: str = "observation",
-    out: str = "latent",
-    trainable: bool = False,
-    with_state: bool = False,
-    projection: int | None = None,
+    run: Run | str | Path, *, observation: str = "observation", out: str = "latent", **options: Any
 ) -> TensorDictModule:
     """A module that writes the encoding of states.
 
@@ -35,12 +29,9 @@ def state_encoder(
         run: A trained run, or its directory.
         observation: Entry to read.
         out: Entry to write.
-        trainable: See `mtm.encoders.StepEncoder`, as the others.
-        with_state: Whether the normalised state is put after the encoding.
-        projection: Map the encoding linearly to so many features, if given.
+        **options: `trainable`, `with_state`, `projection`: see `mtm.encoders.StepEncoder`.
     """
-    encoder = StateEncoder(run, trainable=trainable, with_state=with_state, projection=projection)
-    return _module()(encoder, [observation], [out])
+    return _module(StateEncoder(run, **options), [observation], out)
 
 
 def state_action_encoder(
@@ -49,9 +40,7 @@ def state_action_encoder(
     observation: str = "observation",
     action: str = "action",
     out: str = "latent",
-    trainable: bool = False,
-    with_state: bool = False,
-    projection: int | None = None,
+    **options: Any,
 ) -> TensorDictModule:
     """A module that writes the joint encoding of states and actions.
 
@@ -60,16 +49,11 @@ def state_action_encoder(
         observation: Entry to read.
         action: Entry to read.
         out: Entry to write.
-        trainable: See `mtm.encoders.StepEncoder`, as the others.
-        with_state: Whether the normalised state is put after the encoding.
-        projection: Map the encoding linearly to so many features, if given.
+        **options: `trainable`, `with_state`, `projection`: see `mtm.encoders.StepEncoder`.
     """
-    encoder = StateActionEncoder(
-        run, trainable=trainable, with_state=with_state, projection=projection
-    )
-    return _module()(encoder, [observation, action], [out])
+    return _module(StateActionEncoder(run, **options), [observation, action], out)
 
 
-def _module() -> type[TensorDictModule]:
-    found: type[TensorDictModule] = require("tensordict.nn", extra=EXTRA).TensorDictModule
-    return found
+def _module(encoder: StepEncoder, read: list[str], written: str) -> TensorDictModule:
+    module: type[TensorDictModule] = require("tensordict.nn", extra=EXTRA).TensorDictModule
+    return module(encoder, read, [written])
