@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -144,6 +146,25 @@ def test_a_batch_that_shows_nothing_is_answered() -> None:
     nothing = torch.zeros(B, T * M, dtype=torch.bool)
     for prediction in model(values, nothing).values.values():
         assert prediction.isfinite().all()
+
+
+@pytest.fixture
+def _process_group(tmp_path) -> Iterator[None]:
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1
+    )
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("_process_group")
+def test_a_process_whose_part_of_a_batch_shows_nothing_takes_part_in_the_gradient() -> None:
+    """DDP waits for every parameter's gradient, and refuses the next step without."""
+    model, values = make_model(dropout=0.1).train(), make_values()
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    for visible in (torch.zeros(B, T * M, dtype=torch.bool), random_visible()):
+        sum(p.sum() for p in parallel(values, visible).values.values()).backward()
+    assert all(p.grad is not None for p in model.parameters())
 
 
 def test_lines_between_visible_values() -> None:

@@ -219,8 +219,6 @@ class Transformer(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout, wanted: Layout | None = None) -> Tensor:
         """All layers, (N, D) to (N, D), or to the wanted tokens only."""
-        if not len(x):
-            return x  # nothing is visible in the whole batch
         for layer in self.layers[:-1]:
             x = layer(x, layout)
         x = self.layers[-1](x, layout, wanted)
@@ -254,7 +252,8 @@ class Layer(nn.Module):
         D, project = x.shape[-1], self.to_queries_keys_values
         mixed = []
         if wanted is None and layout.is_lonely:
-            # A token alone attends to itself: queries and keys decide nothing.
+            # A token alone attends to itself: queries and keys decide nothing. No token at all goes
+            # this way too: every weight gets a gradient (of zeros), which DDP waits for.
             mixed.append(F.linear(x, project.weight[2 * D :], project.bias[2 * D :]))
         elif wanted is None:
             for rows, block in layout.split(project(x)):

@@ -83,8 +83,8 @@ class Layout:
 
     @property
     def is_lonely(self) -> bool:
-        """Whether every sample has one token only."""
-        return len(self.blocks) == 1 and self.blocks[0].width == 1
+        """Whether no sample has more than one token."""
+        return all(block.packed == block.count for block in self.blocks)
 
     def split(self, packed: Tensor) -> Iterator[tuple[Tensor, Block]]:
         """The packed rows of each block."""
