@@ -23,6 +23,7 @@ from mtm import checkpoint, masks
 from mtm.config import DeviceConfig, ModelConfig, OptimizerConfig, ReturnsConfig, TrainConfig
 from mtm.datasets import builtin
 from mtm.errors import ConfigError, DataError, RunError
+from mtm.modalities import Modality
 from mtm.model import MTM
 from mtm.network import make_network
 from mtm.optimization import Muon, learning_rate, make_optimizers
@@ -440,6 +441,20 @@ def test_muon_takes_the_matrices_between_features_only(modalities) -> None:
     assert isinstance(adam, torch.optim.AdamW)
     (only,) = make_optimizers(model, OptimizerConfig(name="adamw"))
     assert isinstance(only, torch.optim.AdamW)
+
+
+@pytest.mark.parametrize("network", ["transformer", "mlp"])
+def test_muon_leaves_alone_what_touches_the_data_however_wide_it_is(network) -> None:
+    wide = (Modality("states", (40,)), Modality("phase", (), "discrete", 50))
+    config = ModelConfig(network=network, width=32, heads=2, encoder_layers=2)
+    model = make_network(wide, config)
+    adam, muon = make_optimizers(model, OptimizerConfig(name="muon"))
+    outer = {id(layer.weight) for layer in model.outer_layers()}
+    shapes = [layer.weight.shape for layer in model.outer_layers()]
+    assert all(max(shape) > 32 for shape in shapes)
+    assert not any(id(p) in outer for group in muon.param_groups for p in group["params"])
+    assert outer <= {id(p) for group in adam.param_groups for p in group["params"]}
+    assert muon.param_groups[0]["params"]
 
 
 @pytest.mark.parametrize("shape", [(24, 8), (8, 24), (16, 16)])

@@ -142,6 +142,10 @@ class MTM(nn.Module):
         decoded: Tensor = self.decoder(tokens.view(B * T * M, D), Layout.full(B, T * M), wanted)
         return decoded
 
+    def outer_layers(self) -> list[nn.Module]:
+        """The layers that touch the data: those that take values in, and those that give them."""
+        return [*self.encoders.values(), *(head[-1] for head in self.heads.values())]  # type: ignore[index]
+
     def _heads(
         self, decoded: Tensor, batch: int, length: int, wanted: Layout | None
     ) -> Predictions:

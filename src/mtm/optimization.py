@@ -65,12 +65,8 @@ def make_optimizers(network: Network, config: OptimizerConfig) -> list[torch.opt
 
 def hidden_matrices(network: Network) -> list[Tensor]:
     """The weights of linear layers from features to features, not those that touch the data."""
-    width = network.config.width
-    return [
-        m.weight
-        for m in network.modules()
-        if isinstance(m, nn.Linear) and min(m.weight.shape) >= width
-    ]
+    outer = {id(layer) for layer in network.outer_layers()}
+    return [m.weight for m in network.modules() if isinstance(m, nn.Linear) and id(m) not in outer]
 
 
 def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
