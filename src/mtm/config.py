@@ -283,6 +283,7 @@ class TrainConfig:
         for name in ("complete_share", "whole_modalities"):
             if not 0 <= getattr(self, name) <= 1:
                 faults.append(f"{name} must be in [0, 1], got {getattr(self, name)}")
+        faults += _named_twice("modalities", self.modalities)
         faults += _share_faults("drop", self.drop) + _share_faults("gaps", self.gaps)
         if self.loss_on not in ("all", "hidden"):
             faults.append(unknown("loss_on", self.loss_on, ("all", "hidden")))
