@@ -17,9 +17,8 @@ from mtm.modalities import (
     BoolArray,
     IntArray,
     Modality,
-    Role,
     in_autoregressive_order,
-    infer_modality,
+    infer_modalities,
 )
 from mtm.trajectories import Metadata, TrajectoryDataset
 
@@ -109,11 +108,13 @@ def regroup(dataset: TrajectoryDataset, reading: Reading) -> TrajectoryDataset:
         return dataset
     arrays = dict(dataset.arrays) | {name + PRESENT: mask for name, mask in dataset.present.items()}
     values, present = _modalities(dataset.metadata.source, arrays, replace(reading, episode=None))
+    declared = {id(dataset.arrays[m.name]): m.classes for m in dataset.modalities}
+    classes = {name: declared.get(id(array), 0) for name, array in values.items()}
     lengths = dataset.lengths
     return TrajectoryDataset.from_arrays(
         values,
         np.append(0, np.cumsum(lengths)),
-        modalities=declare(values, present, reading),
+        modalities=declare(values, present, reading, classes),
         present=present,
         metadata=dataset.metadata,
         terminated=dataset.terminated,
@@ -121,24 +122,30 @@ def regroup(dataset: TrajectoryDataset, reading: Reading) -> TrajectoryDataset:
 
 
 def declare(
-    arrays: Mapping[str, NDArray[Any]], present: Mapping[str, NDArray[Any]], reading: Reading
+    arrays: Mapping[str, NDArray[Any]],
+    present: Mapping[str, NDArray[Any]],
+    reading: Reading,
+    classes: Mapping[str, int] | None = None,
 ) -> tuple[Modality, ...]:
     """The modalities of arrays: guessed, with the roles that the user said.
 
+    Args:
+        arrays: Values by modality.
+        present: Marks of presence by modality.
+        reading: Says roles.
+        classes: Of discrete modalities, where they are known.
+
     Raises:
         LackingError: A role is given to a modality that is not there.
+        DataError: Integers are hardly classes.
     """
     roles: dict[str, Any] = reading.role_of()
     lacking = [name for name in roles if name not in arrays]
     if lacking:
         faults = (unknown("modality in reading.roles:", name, arrays) for name in lacking)
         raise LackingError(*faults, names=lacking)
-    found = []
-    for name, values in arrays.items():
-        guess = infer_modality(name, values, present.get(name))
-        role: Role = roles.get(name, guess.role)
-        found.append(replace(guess, role=role))
-    return in_autoregressive_order(found)
+    guessed = infer_modalities(arrays, present, classes)
+    return in_autoregressive_order([replace(m, role=roles.get(m.name, m.role)) for m in guessed])
 
 
 def offsets_from_flags(ends: NDArray[np.bool_]) -> IntArray:
