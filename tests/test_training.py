@@ -301,6 +301,23 @@ def test_resume_refuses_what_differs_and_says_what(point_mass, tiny, out) -> Non
         train(point_mass.select(["states"]), tiny, out, resume=True, silent=True)
 
 
+def test_resume_refuses_another_precision(point_mass, tiny, out) -> None:
+    """It would go on with other numbers than a run that was never stopped."""
+    device = DeviceConfig(accelerator="cpu", precision="bf16-true")
+    train(point_mass, tiny, out, device=device, stop_at=2, silent=True)
+    with pytest.raises(RunError, match="precision: bf16-true -> 32-true"):
+        train(point_mass, tiny, out, resume=True, silent=True)
+
+
+def test_a_run_that_does_not_tell_its_precision_had_the_usual_one(point_mass, tiny, out) -> None:
+    train(point_mass, tiny, out, stop_at=2, silent=True)
+    file = out / "config.json"
+    plain = json.loads(file.read_text())
+    assert plain.pop("precision") == "32-true"
+    file.write_text(json.dumps(plain))
+    assert train(point_mass, tiny, out, resume=True, silent=True).description.precision == "32-true"
+
+
 def test_resume_may_go_on_for_longer(point_mass, tiny, out) -> None:
     train(point_mass, tiny, out, silent=True)
     run = train(point_mass, replace(tiny, steps=25), out, resume=True, silent=True)

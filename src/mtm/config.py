@@ -315,7 +315,10 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class DeviceConfig:
-    """Where to train. It changes the speed, not the result, so it is no part of a run.
+    """Where to train, and how exactly.
+
+    The precision is part of a run. The rest is not: a run can go on elsewhere, and only the rounding
+    of sums depends on the kind of device and on the numbers of processes and threads.
 
     Raises:
         ConfigError: Listing every fault.
@@ -330,9 +333,10 @@ class DeviceConfig:
     strategy: str = "auto"
     """Fabric's strategy, such as ddp."""
     precision: Precision = "32-true"
-    """Mixed precision where the device has it."""
+    """Of weights and arithmetic (true), or of arithmetic alone (mixed); a run keeps to its own."""
     threads: int | None = None
-    """CPU threads per process; None: this machine's cores shared out among its processes."""
+    """CPU threads per process; None: this machine's cores shared out among its processes. Another
+    number rounds differently."""
 
     def __post_init__(self) -> None:
         faults = [

@@ -77,14 +77,16 @@ def train(
     elif config.mask == CUSTOM_MASK:
         raise ConfigError("these settings belong to a mask function of your own: pass mask=...")
     check_trackers(config.trackers)
-    fabric = _launch(device or DeviceConfig(), config.batch_size)
+    device = device or DeviceConfig()
+    fabric = _launch(device, config.batch_size)
     source = datasets.load(data, config.reading) if isinstance(data, str) else data
     prepared = prepare(source, config)
     training, held_out = split(prepared, config)
     spec = data if isinstance(data, str) else source.metadata.source
     left = prepared.with_present(training.present)  # what was taken away is not known to the run
     summary = runs.summarize(spec, source, left, config.returns)
-    description = Description(config, prepared.modalities, Normalizer.fit(training), summary)
+    normalizer = Normalizer.fit(training)
+    description = Description(config, prepared.modalities, normalizer, summary, device.precision)
     segments = Segments(training, config.model.segment_length, config.complete_share)
     check_overlap(segments)
     mask = mask or training_mask(config)
@@ -209,6 +211,7 @@ def _open(out: Path, description: Description, resume: bool, overwrite: bool) ->
     for name in MAY_CHANGE_ON_RESUME:
         before.pop(name), after.pop(name)
     found += differences(before, after)
+    found += differences({"precision": old.precision}, {"precision": description.precision})
     runs.refuse_differences(out, found)
     runs.write_description(out, description)
     return True
