@@ -98,6 +98,21 @@ def test_the_caller_s_random_numbers_are_left_alone(point_mass, tiny, out) -> No
     assert torch.equal(torch.rand(1), expected)
 
 
+def test_no_device_but_the_one_in_use_is_touched(point_mass, tiny, out, monkeypatch) -> None:
+    forked = []
+
+    def fork(*arguments, **named):
+        forked.append(named.get("devices"))
+        return kept(*arguments, **named)
+
+    kept = torch.random.fork_rng
+    monkeypatch.setattr(torch.random, "fork_rng", fork)
+    device = DeviceConfig(accelerator="cpu")
+    train(point_mass, replace(tiny, steps=1), out, device=device, silent=True)
+    assert forked
+    assert all(devices == [] for devices in forked)
+
+
 def test_every_parameter_moves(point_mass, tiny, out) -> None:
     train(point_mass, replace(tiny, checkpoint_every=1, keep_checkpoints=99), out, silent=True)
     first = checkpoint.load(out / "checkpoints", 1).model

@@ -317,8 +317,9 @@ class TrainConfig:
 class DeviceConfig:
     """Where to train, and how exactly.
 
-    The precision is part of a run. The rest is not: a run can go on elsewhere, and only the rounding
-    of sums depends on the kind of device and on the numbers of processes and threads.
+    The precision is part of a run. The rest is not: a run can go on elsewhere. Another kind of
+    device and other numbers of processes and threads change how sums are rounded, and the first two
+    what dropout draws.
 
     Raises:
         ConfigError: Listing every fault.

@@ -104,7 +104,10 @@ def train(
             segments=config.validation_segments,
             seed=config.seed,
         )
-    with torch.random.fork_rng():  # weights and dropout leave the caller's generator alone
+    # Weights and dropout leave the caller's generator alone. To ask for that of every GPU would
+    # take memory on each of them.
+    used = [fabric.device] if fabric.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=used):
         loop = Loop(
             fabric, description, out, segments, mask, validator, resume=resuming, silent=silent
         )
