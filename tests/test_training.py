@@ -30,6 +30,7 @@ from mtm.optimization import Muon, learning_rate, make_optimizers
 from mtm.trackers import read_metrics
 from mtm.training import prepare, train
 from mtm.trajectories import TrajectoryDataset
+from mtm.validation import Validator
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:
@@ -229,6 +230,25 @@ def test_metrics_are_continuous_over_a_crash(point_mass, tiny, out) -> None:
     assert float(rows[-1]["loss"]) == pytest.approx(
         sum(float(rows[-1][f"loss/{n}"]) for n in ("states", "returns", "actions")), rel=1e-4
     )
+
+
+@pytest.mark.parametrize(("home", "name"), [(Validator, "measure"), (checkpoint, "save")])
+def test_the_speed_is_that_of_the_steps_alone(
+    point_mass, tiny, out, monkeypatch, home, name
+) -> None:
+    """Neither validation nor saving counts, in the row of its step or in the next."""
+    quick = getattr(home, name)
+
+    def slowly(*arguments):
+        time.sleep(0.5)
+        return quick(*arguments)
+
+    monkeypatch.setattr(home, name, slowly)
+    config = replace(tiny, steps=4, validate_every=1, checkpoint_every=1)
+    train(point_mass, config, out, silent=True)
+    rows = read_metrics(out / "metrics.csv")
+    assert max(row["segments_per_second"] for row in rows[1:]) > config.batch_size / 0.25
+    assert rows[-1]["seconds"] > 1.5  # of the whole
 
 
 def test_an_existing_run_is_not_overwritten(point_mass, tiny, out) -> None:
