@@ -272,7 +272,7 @@ class Loop:
             MetricsFile(self.out / "metrics.csv", columns, resume_after=self.state.step)
         ]
         if "tensorboard" in self.config.trackers:
-            trackers.append(TensorBoard(self.out))
+            trackers.append(TensorBoard(self.out, resume_after=self.state.step))
         if "wandb" in self.config.trackers:
             trackers.append(WeightsAndBiases(self.out, description.train.to_json()))
         return trackers
