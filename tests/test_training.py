@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -464,6 +465,17 @@ def test_learning_rate_is_a_function_of_the_step() -> None:
     assert rates[60] == pytest.approx(0.55)
     assert rates[110] == pytest.approx(0.1)
     assert all(a > b for a, b in itertools.pairwise(rates[10:]))
+
+
+@pytest.mark.parametrize("warmup", [19, 20])
+def test_a_warm_up_without_end_is_warned_of(point_mass, tiny, out, warmup) -> None:
+    config = replace(tiny, optimizer=OptimizerConfig(warmup_steps=warmup))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        train(point_mass, config, out, stop_at=1, silent=True)
+    told = [str(w.message) for w in caught if "warmup" in str(w.message)]
+    assert len(told) == (warmup == 20)
+    assert all("warmup_steps 20 is not below steps 20" in text for text in told)
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])

@@ -181,7 +181,7 @@ class OptimizerConfig:
     final_learning_rate: float = 0.0
     """Learning rate at the last step."""
     warmup_steps: int = 200
-    """Steps of linear warm-up."""
+    """Steps of linear warm-up; the rest is cosine decay, so let there be a rest."""
     weight_decay: float = 0.3
     """On matrices only: not on biases, norms, encodings and mask tokens."""
     betas: tuple[float, float] = (0.9, 0.999)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -79,6 +80,8 @@ def train(
     check_trackers(config.trackers)
     device = device or DeviceConfig()
     fabric = _launch(device, config.batch_size)
+    if fabric.is_global_zero:
+        _warn_of_warmup(config)
     source = datasets.load(data, config.reading) if isinstance(data, str) else data
     prepared = prepare(source, config)
     training, held_out = split(prepared, config)
@@ -149,6 +152,17 @@ def split(
     if config.validation_fraction > 0:
         training, held_out = prepared.split(config.validation_fraction, config.seed)
     return training.without(drop, gaps, seed=config.seed), held_out
+
+
+def _warn_of_warmup(config: TrainConfig) -> None:
+    warmup, final = config.optimizer.warmup_steps, config.optimizer.final_learning_rate
+    if warmup >= config.steps:
+        warnings.warn(
+            f"optimizer.warmup_steps {warmup:,} is not below steps {config.steps:,}: the learning "
+            f"rate only rises and never comes down to final_learning_rate {final:g}. A tenth of "
+            "the steps would do.",
+            stacklevel=3,
+        )
 
 
 def _check_mask(mask: MaskFunction, modalities: tuple[Modality, ...], segment_length: int) -> None:
