@@ -193,11 +193,11 @@ def test_nothing_visible_is_allowed() -> None:
     assert all(v.isfinite().all() for v in out.values.values())
 
 
-def losses_of(model, values, visible, present):
+def losses_of(model, values, visible, present, **named):
     counts = present.sum(dim=(0, 1))
     hidden = present & ~visible.view(B, T, M)
     out = model(values, visible)
-    return reconstruction_losses(MODALITIES, out, values, present, hidden, counts)
+    return reconstruction_losses(MODALITIES, out, values, present, hidden, counts, **named)
 
 
 def test_absent_values_change_no_loss_and_no_gradient() -> None:
@@ -251,6 +251,23 @@ def test_with_spread_sure_tokens_count_more_and_a_modality_as_much_as_before() -
     weighed_errors(value, log_variance, torch.zeros(2, 1), usual).sum().backward()
     torch.testing.assert_close(value.grad, (2 * usual.sqrt()).expand(2, 1))  # squared: 2 * spread
     torch.testing.assert_close(log_variance.grad, torch.zeros(2, 1), atol=1e-6, rtol=0)
+
+
+def test_processes_add_up_their_variances_once_per_step() -> None:
+    parts = []
+
+    def total(part: torch.Tensor) -> torch.Tensor:
+        parts.append(part.clone())
+        return part
+
+    model, values, visible = make_model(), make_values(), random_visible()
+    present = torch.ones(B, T, M, dtype=torch.bool)
+    losses_of(model, values, visible, present, total=total)
+    (part,) = parts
+    continuous = ["states", "returns", "actions"]
+    assert part[:, 1].tolist() == [(~at(visible, name)).sum() for name in continuous]
+    variances = model(values, visible).log_variances["returns"].exp()
+    torch.testing.assert_close(part[1, 0], variances[~at(visible, "returns")].sum())
 
 
 def test_dropout_acts_in_training_only() -> None:

@@ -126,7 +126,7 @@ def train_step(
         inputs.scored,
         inputs.hidden,
         inputs.counts,
-        partial(_total, fabric, inputs.processes),
+        partial(_total, inputs.processes),
     )
     for optimizer in optimizers:
         optimizer.zero_grad()
@@ -285,11 +285,11 @@ def _wanted(scored: BoolArray) -> Tensor:
     return torch.from_numpy(wanted.reshape(len(wanted), -1))
 
 
-def _total(fabric: Fabric, processes: int, part: Tensor) -> Tensor:
-    """The sum of what all processes hold."""
-    if processes == 1:
-        return part
-    return fabric.all_reduce(part, reduce_op="sum")  # type: ignore[return-value]
+def _total(processes: int, part: Tensor) -> Tensor:
+    """The sum of what all processes hold; Fabric's own would let them wait for each other first."""
+    if processes > 1:
+        torch.distributed.all_reduce(part)
+    return part
 
 
 def _clip(model: nn.Module, clip_norm: float) -> Tensor:
