@@ -92,6 +92,17 @@ def test_only_wanted_tokens_are_predicted_and_alike(
         torch.testing.assert_close(some[m.name][here], everything[m.name][here])
 
 
+def test_a_layout_knows_the_rows_of_each_modality() -> None:
+    chosen = random_visible()
+    layout = Layout.of(chosen, torch.device("cpu"), M)
+    assert len(layout.rows) == M
+    for i, m in enumerate(MODALITIES):
+        places = layout.tokens[layout.rows[i]]
+        assert (places % M == i).all()
+        assert len(places) == at(chosen, m.name).sum()
+    assert Layout.of(chosen, torch.device("cpu")).rows == ()
+
+
 def test_hidden_values_cannot_influence_a_prediction() -> None:
     model, values, visible = make_model(), make_values(), random_visible()
     reference = model(values, visible)

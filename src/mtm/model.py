@@ -95,8 +95,9 @@ class MTM(nn.Module):
         device = self.mask_tokens.device
         layout = Layout.of(visible, device)
         latent = self.encode(values, visible, layout)  # (N, D)
-        B, T = len(visible), visible.shape[1] // len(self.modalities)
-        asked = None if wanted is None else Layout.of(wanted.cpu(), device)
+        B, M = len(visible), len(self.modalities)
+        T = visible.shape[1] // M
+        asked = None if wanted is None else Layout.of(wanted.cpu(), device, M)
         predictions = self._heads(self.decode(latent, layout, B, T, asked), B, T, asked)
         if self.config.residual:
             add_lines(self.modalities, predictions.values, values, visible)
@@ -156,7 +157,7 @@ class MTM(nn.Module):
             if wanted is None:
                 out = self.heads[m.name](decoded.view(B, T, M, -1)[:, :, i])  # (B, T, size)
             else:
-                rows = (wanted.tokens % M == i).nonzero().squeeze(1)
+                rows = wanted.rows[i]
                 if not len(rows):
                     continue
                 out = self.heads[m.name](take(decoded, rows))
