@@ -153,9 +153,11 @@ class MTM(nn.Module):
         """Each modality's head on its tokens; zero where a token is not wanted."""
         B, T, M = batch, length, len(self.modalities)
         predictions = Predictions({}, {})
+        # Taken apart at once, as slices would each make a gradient of the whole.
+        parts = () if wanted is not None else decoded.view(B, T, M, -1).unbind(2)  # (B, T, D)
         for i, m in enumerate(self.modalities):
             if wanted is None:
-                out = self.heads[m.name](decoded.view(B, T, M, -1)[:, :, i])  # (B, T, size)
+                out = self.heads[m.name](parts[i])  # (B, T, size)
             else:
                 rows = wanted.rows[i]
                 if not len(rows):

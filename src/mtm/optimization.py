@@ -126,10 +126,10 @@ class Muon(torch.optim.Optimizer):
     def _momentum(self, matrices: list[Tensor], momentum: float) -> Tensor:
         """Nesterov's look ahead of the averaged gradients, (matrices, rows, columns)."""
         gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
-        averages = [
-            self.state[matrix].setdefault("momentum", torch.zeros_like(matrix))
-            for matrix in matrices
-        ]
+        for matrix in matrices:
+            if not self.state[matrix]:
+                self.state[matrix]["momentum"] = torch.zeros_like(matrix)
+        averages = [self.state[matrix]["momentum"] for matrix in matrices]
         torch._foreach_lerp_(averages, gradients, 1 - momentum)
         return torch.lerp(torch.stack(gradients), torch.stack(averages), momentum)
 

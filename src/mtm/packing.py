@@ -95,6 +95,8 @@ class Layout:
 
     def split(self, packed: Tensor) -> Iterator[tuple[Tensor, Block]]:
         """The packed rows of each block."""
+        if len(self.blocks) == 1:  # nothing to copy together again on the way back
+            return iter([(packed, self.blocks[0])])
         rows = torch.split_with_sizes(packed, [block.packed for block in self.blocks])
         return zip(rows, self.blocks, strict=True)
 
