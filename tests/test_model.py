@@ -199,11 +199,6 @@ def test_states_are_predicted_as_changes(residual: bool) -> None:
     assert torch.equal(model(values, visible).values["states"], expected)
 
 
-def test_nothing_visible_is_allowed() -> None:
-    out = make_model()(make_values(), torch.zeros(B, T * M, dtype=torch.bool))
-    assert all(v.isfinite().all() for v in out.values.values())
-
-
 def losses_of(model, values, visible, present, **named):
     counts = present.sum(dim=(0, 1))
     hidden = present & ~visible.view(B, T, M)
