@@ -115,7 +115,8 @@ def infer_modalities(
     Raises:
         DataError: As `infer_modality`, of all of them.
     """
-    found, faults = [], []
+    found: list[Modality] = []
+    faults: list[str] = []
     for name, values in arrays.items():
         try:
             known = (classes or {}).get(name, 0)
