@@ -14,6 +14,7 @@ from mtm.datasets import builtin
 from mtm.loop import BatchMaker, train_step
 from mtm.machine import keep_freed_memory
 from mtm.masks import MaskFunction, training_mask
+from mtm.modalities import Modality
 from mtm.model import MTM
 from mtm.normalizer import Normalizer
 from mtm.optimization import make_optimizers, set_learning_rate
@@ -88,10 +89,20 @@ class Stepper:
         layer, attention = 24 * D * D, 4 * D  # per token; per pair of tokens
         encoder = c.encoder_layers * float((shown * layer + shown**2 * attention).sum())
         decoder = c.decoder_layers * B * (L * layer + L * L * attention)
-        ends = 2 * D * D * float(shown.sum())  # from encoder to decoder
-        sizes = [m.size for m in self._description.modalities]
-        ends += B * c.segment_length * sum(4 * D * size + 2 * D * D for size in sizes)
-        return 3.0 * (encoder + decoder + ends)
+        between = 2 * D * D * float(shown.sum())
+        ends = B * c.segment_length * sum(self._ends(m) for m in self._description.modalities)
+        return 3.0 * (encoder + between + decoder) + ends
+
+    def _ends(self, modality: Modality) -> int:
+        """Operations of a token's way into the network and out of it, forward and backward.
+
+        Nothing comes before the data, so the first layer passes no gradient on.
+        """
+        D, is_discrete = self._config.model.width, modality.kind == "discrete"
+        numbers = modality.size * (2 if self._config.model.spread else 1)
+        inputs = 0 if is_discrete else modality.size  # a class is looked up
+        outputs = modality.classes if is_discrete else numbers
+        return 2 * D * (2 * inputs + 3 * D + 3 * outputs)
 
     def _maker(self, mask: MaskFunction) -> BatchMaker:
         return BatchMaker(self._fabric, self._description, self._segments, mask)

@@ -75,6 +75,14 @@ def test_a_damaged_checkpoint_of_a_named_step_is_an_error(tmp_path: Path) -> Non
         checkpoint.load(tmp_path, 2)
 
 
+def test_averages_of_other_parameters_are_refused() -> None:
+    parameter = torch.nn.Parameter(torch.zeros(2, 3))
+    adam = torch.optim.AdamW([parameter])
+    tensors = {f"0.{key}": torch.zeros(3, 2) for key in ("exp_avg", "exp_avg_sq")}
+    with pytest.raises(RunError, match=r"has shape \[3, 2\] where a parameter has \[2, 3\]"):
+        checkpoint.restore_optimizers([adam], tensors | {"0.step": torch.tensor(1.0)})
+
+
 def test_only_damaged_ones_left_is_an_error(tmp_path: Path) -> None:
     save(tmp_path, 1)
     (tmp_path / "step-000000001" / "model.safetensors").write_bytes(b"no")

@@ -41,6 +41,14 @@ def test_a_run_s_config_can_be_given_back(tmp_path: Path) -> None:
     assert settings.batch_size == 8
 
 
+def test_a_run_is_resumed_with_its_precision(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"format": 4, "train": {}, "precision": "bf16-mixed"}')
+    run = ["--out", str(tmp_path), "--preset", "tiny"]
+    assert parse([*run, "--resume"]).device.precision == "bf16-mixed"
+    assert parse([*run, "--resume", "--precision", "64-true"]).device.precision == "64-true"
+    assert parse([*run, "--overwrite"]).device.precision == "32-true"
+
+
 def test_an_older_run_stays_what_it_was(tmp_path: Path, capsys) -> None:
     """Its file does not say what nobody could choose then; today's defaults are others."""
     out = tmp_path / "old"

@@ -44,6 +44,11 @@ def test_a_modality_is_read_from_one_place() -> None:
         TrainConfig(reading=Reading(columns=("a=x", "a=y")))
 
 
+def test_a_modality_is_modelled_once() -> None:
+    with pytest.raises(ConfigError, match=r"modalities names a modality twice: a b a"):
+        TrainConfig(modalities=("a", "b", "a"))
+
+
 def test_faults_in_json_are_reported_at_once() -> None:
     plain = {"stepz": 5, "seed": "one", "model": {"widht": 3, "heads": 2.5}, "returns": 3}
     with pytest.raises(ConfigError) as raised:

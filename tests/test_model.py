@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -90,6 +92,17 @@ def test_only_wanted_tokens_are_predicted_and_alike(
         torch.testing.assert_close(some[m.name][here], everything[m.name][here])
 
 
+def test_a_layout_knows_the_rows_of_each_modality() -> None:
+    chosen = random_visible()
+    layout = Layout.of(chosen, torch.device("cpu"), M)
+    assert len(layout.rows) == M
+    for i, m in enumerate(MODALITIES):
+        places = layout.tokens[layout.rows[i]]
+        assert (places % M == i).all()
+        assert len(places) == at(chosen, m.name).sum()
+    assert Layout.of(chosen, torch.device("cpu")).rows == ()
+
+
 def test_hidden_values_cannot_influence_a_prediction() -> None:
     model, values, visible = make_model(), make_values(), random_visible()
     reference = model(values, visible)
@@ -146,6 +159,25 @@ def test_a_batch_that_shows_nothing_is_answered() -> None:
         assert prediction.isfinite().all()
 
 
+@pytest.fixture
+def _process_group(tmp_path) -> Iterator[None]:
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1
+    )
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("_process_group")
+def test_a_process_whose_part_of_a_batch_shows_nothing_takes_part_in_the_gradient() -> None:
+    """DDP waits for every parameter's gradient, and refuses the next step without."""
+    model, values = make_model(dropout=0.1).train(), make_values()
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    for visible in (torch.zeros(B, T * M, dtype=torch.bool), random_visible()):
+        sum(p.sum() for p in parallel(values, visible).values.values()).backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
 def test_lines_between_visible_values() -> None:
     hidden = torch.nan  # what is hidden must not matter
     values = torch.tensor([[hidden, 2.0, hidden, hidden, 8.0, hidden], [hidden] * 6])
@@ -167,16 +199,11 @@ def test_states_are_predicted_as_changes(residual: bool) -> None:
     assert torch.equal(model(values, visible).values["states"], expected)
 
 
-def test_nothing_visible_is_allowed() -> None:
-    out = make_model()(make_values(), torch.zeros(B, T * M, dtype=torch.bool))
-    assert all(v.isfinite().all() for v in out.values.values())
-
-
-def losses_of(model, values, visible, present):
+def losses_of(model, values, visible, present, **named):
     counts = present.sum(dim=(0, 1))
     hidden = present & ~visible.view(B, T, M)
     out = model(values, visible)
-    return reconstruction_losses(MODALITIES, out, values, present, hidden, counts)
+    return reconstruction_losses(MODALITIES, out, values, present, hidden, counts, **named)
 
 
 def test_absent_values_change_no_loss_and_no_gradient() -> None:
@@ -230,6 +257,23 @@ def test_with_spread_sure_tokens_count_more_and_a_modality_as_much_as_before() -
     weighed_errors(value, log_variance, torch.zeros(2, 1), usual).sum().backward()
     torch.testing.assert_close(value.grad, (2 * usual.sqrt()).expand(2, 1))  # squared: 2 * spread
     torch.testing.assert_close(log_variance.grad, torch.zeros(2, 1), atol=1e-6, rtol=0)
+
+
+def test_processes_add_up_their_variances_once_per_step() -> None:
+    parts = []
+
+    def total(part: torch.Tensor) -> torch.Tensor:
+        parts.append(part.clone())
+        return part
+
+    model, values, visible = make_model(), make_values(), random_visible()
+    present = torch.ones(B, T, M, dtype=torch.bool)
+    losses_of(model, values, visible, present, total=total)
+    (part,) = parts
+    continuous = ["states", "returns", "actions"]
+    assert part[:, 1].tolist() == [(~at(visible, name)).sum() for name in continuous]
+    variances = model(values, visible).log_variances["returns"].exp()
+    torch.testing.assert_close(part[1, 0], variances[~at(visible, "returns")].sum())
 
 
 def test_dropout_acts_in_training_only() -> None:

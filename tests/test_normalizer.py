@@ -54,6 +54,22 @@ def test_there_and_back_and_json_to_the_bit() -> None:
     assert torch.equal(normalizer.normalize("gripper", classes), classes)
 
 
+@pytest.mark.parametrize("scale", [1e-8, 5e-7, 1.0, 1e8])
+def test_a_feature_of_any_scale_is_scaled(scale: float) -> None:
+    values = np.random.default_rng(0).normal(0, scale, (1000, 1))
+    data = TrajectoryDataset.from_arrays({"states": values}, [0, 1000])
+    normalized = Normalizer.fit(data).normalize("states", torch.from_numpy(data.arrays["states"]))
+    assert normalized.std().item() == pytest.approx(1.0, rel=0.01)
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-3, 1.0, 1e6])
+def test_rounding_around_a_constant_is_not_blown_up(value: float) -> None:
+    constant = np.full((1000, 1), value, np.float32)
+    constant[::2] = np.nextafter(constant[::2], np.float32(np.inf)) if value else 1e-16
+    data = TrajectoryDataset.from_arrays({"states": constant}, [0, 1000])
+    assert Normalizer.fit(data).statistics["states"].std == 1.0
+
+
 def test_a_constant_feature_is_not_blown_up() -> None:
     data = TrajectoryDataset.from_arrays({"states": np.full((10, 2), 7.0)}, [0, 10])
     normalized = Normalizer.fit(data).normalize("states", torch.full((1, 1, 2), 7.0))

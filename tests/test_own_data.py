@@ -175,6 +175,23 @@ def test_a_null_leaves_integers_what_they_are(tmp_path: Path) -> None:
     assert data.known("speed").tolist() == [True, False, False, True]
 
 
+@pytest.mark.parametrize("name", ["log.npz", "log.hdf5", "log.parquet"])
+def test_time_stamps_are_no_classes_and_are_told_with_the_file(tmp_path: Path, name: str) -> None:
+    arrays = {"q": np.zeros(4), "stamp": 1_700_000_000 + np.arange(4), "terminals": np.eye(4)[3]}
+    file = tmp_path / name
+    if name == "log.npz":
+        np.savez(file, **arrays)
+    elif name == "log.hdf5":
+        with h5py.File(file, "w") as opened:
+            for key, values in arrays.items():
+                opened[key] = values
+    else:
+        write_parquet(file, arrays)
+    with pytest.raises(DataError, match=f"{name}: modality 'stamp' holds the integer 1700000003"):
+        datasets.load(str(file))
+    assert datasets.load(str(file), Reading(columns=("states=q",))).names == ("states",)
+
+
 def test_a_list_of_integers_with_a_null_in_it_is_a_fault(tmp_path: Path) -> None:
     rows = {"episode": [0, 0], "pose": [[1, 2], [None, 4]]}
     with pytest.raises(DataError, match="step 1: feature 0 is nan"):

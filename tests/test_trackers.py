@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mtm.errors import MissingExtraError, RunError
-from mtm.trackers import MetricsFile, read_metrics
+from mtm.trackers import MetricsFile, TensorBoard, read_metrics
 from mtm.training import train
 
 
@@ -34,6 +35,26 @@ def test_tensorboard(point_mass, tiny, out) -> None:
     pytest.importorskip("tensorboard", reason="the extra `tensorboard` is not installed")
     train(point_mass, replace(tiny, trackers=("tensorboard",)), out, silent=True)
     assert list((out / "tensorboard").glob("events.*"))
+
+
+def test_tensorboard_forgets_steps_that_are_taken_again(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="the extra `tensorboard` is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    crashed = TensorBoard(tmp_path)
+    for step in (1, 2, 3):
+        crashed.log(step, {"loss": 1.0})
+    crashed.close()
+    time.sleep(1.1)  # files are read in the order of their names, which have seconds
+    resumed = TensorBoard(tmp_path, resume_after=2)
+    resumed.log(3, {"loss": 0.5})
+    resumed.close()
+    shown = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [(event.step, event.value) for event in shown.Scalars("loss")] == [
+        (1, 1.0),
+        (2, 1.0),
+        (3, 0.5),
+    ]
 
 
 def test_a_missing_tracker_prints_the_line_that_installs_it(

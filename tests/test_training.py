@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,12 +24,14 @@ from mtm import checkpoint, masks
 from mtm.config import DeviceConfig, ModelConfig, OptimizerConfig, ReturnsConfig, TrainConfig
 from mtm.datasets import builtin
 from mtm.errors import ConfigError, DataError, RunError
+from mtm.modalities import Modality
 from mtm.model import MTM
 from mtm.network import make_network
 from mtm.optimization import Muon, learning_rate, make_optimizers
 from mtm.trackers import read_metrics
 from mtm.training import prepare, train
 from mtm.trajectories import TrajectoryDataset
+from mtm.validation import Validator
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:
@@ -95,6 +98,21 @@ def test_the_caller_s_random_numbers_are_left_alone(point_mass, tiny, out) -> No
     torch.manual_seed(5)
     train(point_mass, tiny, out, silent=True)
     assert torch.equal(torch.rand(1), expected)
+
+
+def test_no_device_but_the_one_in_use_is_touched(point_mass, tiny, out, monkeypatch) -> None:
+    forked = []
+
+    def fork(*arguments, **named):
+        forked.append(named.get("devices"))
+        return kept(*arguments, **named)
+
+    kept = torch.random.fork_rng
+    monkeypatch.setattr(torch.random, "fork_rng", fork)
+    device = DeviceConfig(accelerator="cpu")
+    train(point_mass, replace(tiny, steps=1), out, device=device, silent=True)
+    assert forked
+    assert all(devices == [] for devices in forked)
 
 
 def test_every_parameter_moves(point_mass, tiny, out) -> None:
@@ -215,6 +233,25 @@ def test_metrics_are_continuous_over_a_crash(point_mass, tiny, out) -> None:
     )
 
 
+@pytest.mark.parametrize(("home", "name"), [(Validator, "measure"), (checkpoint, "save")])
+def test_the_speed_is_that_of_the_steps_alone(
+    point_mass, tiny, out, monkeypatch, home, name
+) -> None:
+    """Neither validation nor saving counts, in the row of its step or in the next."""
+    quick = getattr(home, name)
+
+    def slowly(*arguments):
+        time.sleep(0.5)
+        return quick(*arguments)
+
+    monkeypatch.setattr(home, name, slowly)
+    config = replace(tiny, steps=4, validate_every=1, checkpoint_every=1)
+    train(point_mass, config, out, silent=True)
+    rows = read_metrics(out / "metrics.csv")
+    assert max(row["segments_per_second"] for row in rows[1:]) > config.batch_size / 0.25
+    assert rows[-1]["seconds"] > 1.5  # of the whole
+
+
 def test_an_existing_run_is_not_overwritten(point_mass, tiny, out) -> None:
     train(point_mass, tiny, out, silent=True)
     before = weights(out)
@@ -298,6 +335,23 @@ def test_resume_refuses_what_differs_and_says_what(point_mass, tiny, out) -> Non
         train(builtin.point_mass(60, 20, seed=9), tiny, out, resume=True, silent=True)
     with pytest.raises(RunError, match=r"modalities: .* -> states\[4\]"):
         train(point_mass.select(["states"]), tiny, out, resume=True, silent=True)
+
+
+def test_resume_refuses_another_precision(point_mass, tiny, out) -> None:
+    """It would go on with other numbers than a run that was never stopped."""
+    device = DeviceConfig(accelerator="cpu", precision="bf16-true")
+    train(point_mass, tiny, out, device=device, stop_at=2, silent=True)
+    with pytest.raises(RunError, match="precision: bf16-true -> 32-true"):
+        train(point_mass, tiny, out, resume=True, silent=True)
+
+
+def test_a_run_that_does_not_tell_its_precision_had_the_usual_one(point_mass, tiny, out) -> None:
+    train(point_mass, tiny, out, stop_at=2, silent=True)
+    file = out / "config.json"
+    plain = json.loads(file.read_text())
+    assert plain.pop("precision") == "32-true"
+    file.write_text(json.dumps(plain))
+    assert train(point_mass, tiny, out, resume=True, silent=True).description.precision == "32-true"
 
 
 def test_resume_may_go_on_for_longer(point_mass, tiny, out) -> None:
@@ -413,6 +467,17 @@ def test_learning_rate_is_a_function_of_the_step() -> None:
     assert all(a > b for a, b in itertools.pairwise(rates[10:]))
 
 
+@pytest.mark.parametrize("warmup", [19, 20])
+def test_a_warm_up_without_end_is_warned_of(point_mass, tiny, out, warmup) -> None:
+    config = replace(tiny, optimizer=OptimizerConfig(warmup_steps=warmup))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        train(point_mass, config, out, stop_at=1, silent=True)
+    told = [str(w.message) for w in caught if "warmup" in str(w.message)]
+    assert len(told) == (warmup == 20)
+    assert all("warmup_steps 20 is not below steps 20" in text for text in told)
+
+
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_no_decay_on_biases_norms_encodings_and_mask_tokens(modalities, name) -> None:
     model = MTM(modalities, ModelConfig(width=16, heads=2))
@@ -440,6 +505,20 @@ def test_muon_takes_the_matrices_between_features_only(modalities) -> None:
     assert isinstance(adam, torch.optim.AdamW)
     (only,) = make_optimizers(model, OptimizerConfig(name="adamw"))
     assert isinstance(only, torch.optim.AdamW)
+
+
+@pytest.mark.parametrize("network", ["transformer", "mlp"])
+def test_muon_leaves_alone_what_touches_the_data_however_wide_it_is(network) -> None:
+    wide = (Modality("states", (40,)), Modality("phase", (), "discrete", 50))
+    config = ModelConfig(network=network, width=32, heads=2, encoder_layers=2)
+    model = make_network(wide, config)
+    adam, muon = make_optimizers(model, OptimizerConfig(name="muon"))
+    outer = {id(layer.weight) for layer in model.outer_layers()}
+    shapes = [layer.weight.shape for layer in model.outer_layers()]
+    assert all(max(shape) > 32 for shape in shapes)
+    assert not any(id(p) in outer for group in muon.param_groups for p in group["params"])
+    assert outer <= {id(p) for group in adam.param_groups for p in group["params"]}
+    assert muon.param_groups[0]["params"]
 
 
 @pytest.mark.parametrize("shape", [(24, 8), (8, 24), (16, 16)])

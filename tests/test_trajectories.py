@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mtm.config import Reading
+from mtm.datasets.layout import regroup
 from mtm.errors import DataError
 from mtm.trajectories import Modality, TrajectoryDataset
 
@@ -26,6 +28,25 @@ def test_any_names_and_kinds() -> None:
     assert data.modality("gripper") == Modality("gripper", (), "discrete", 3, "state")
     assert data.modality("camera").shape == (4, 5)
     assert data.modality("camera").size == 20
+
+
+def test_integers_that_are_hardly_classes_are_refused_all_at_once() -> None:
+    stamps = 1_700_000_000 + np.arange(6)
+    with pytest.raises(DataError) as raised:
+        make(arrays={"stamp": stamps, "count": np.arange(6) * 1000})
+    stamp, count = raised.value.faults
+    assert "'stamp' holds the integer 1700000005" in stamp
+    assert "0 to 999 at most" in stamp
+    assert "Modality('stamp', (), \"discrete\", 1700000006)" in stamp
+    assert "'count' holds the integer 5000" in count
+    assert make(arrays={"gear": np.full(6, 999)}).modality("gear").classes == 1000
+
+
+def test_declared_classes_may_be_many() -> None:
+    words = Modality("word", (), "discrete", 50_000)
+    data = TrajectoryDataset.from_arrays({"word": np.full(6, 49_999)}, [0, 6], modalities=[words])
+    assert data.modality("word") == words
+    assert regroup(data, Reading(columns=("token=word",))).modality("token").classes == 50_000
 
 
 def test_integer_rewards_are_numbers_not_classes() -> None:
@@ -79,7 +100,10 @@ def test_absent_values_may_hold_anything() -> None:
         ({"arrays": {"actions": np.array(["a"] * 6)}}, "'actions' has dtype"),
         ({"arrays": {"actions": np.zeros(6, complex)}}, "'actions' has dtype complex128"),
         ({"arrays": {"my states": np.zeros(6)}}, "identifier"),
-        ({"arrays": {"gripper": np.array([0, 1, -1, 0, 1, 0])}}, "episode 0, step 2: class -1"),
+        (
+            {"arrays": {"gripper": np.array([0, 1, -1, 0, 1, 0])}},
+            "episode 0, step 2: class -1 .* from 0",
+        ),
         ({"modalities": [Modality("state", (2,))]}, "unknown modality 'state'. Did you mean"),
         ({"modalities": [Modality("states", (3,))]}, r"shape \(3,\)"),
         ({"modalities": [Modality("states", (2,))] * 2}, "must differ"),

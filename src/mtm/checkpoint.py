@@ -177,7 +177,11 @@ def optimizer_tensors(*optimizers: torch.optim.Optimizer) -> dict[str, Tensor]:
 def restore_optimizers(
     optimizers: Sequence[torch.optim.Optimizer], tensors: Mapping[str, Tensor]
 ) -> None:
-    """The inverse of `optimizer_tensors`."""
+    """The inverse of `optimizer_tensors`.
+
+    Raises:
+        RunError: They belong to other parameters.
+    """
     entries: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         number, key = name.split(".")
@@ -186,9 +190,26 @@ def restore_optimizers(
     for optimizer in optimizers:
         mine = range(first, first + _parameters(optimizer))
         state = {number - first: entries[number] for number in mine if number in entries}
+        _check_shapes(optimizer, state)
         groups = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": state, "param_groups": groups})
         first = mine.stop
+
+
+def _check_shapes(
+    optimizer: torch.optim.Optimizer, state: Mapping[int, Mapping[str, Tensor]]
+) -> None:
+    """Raise a `RunError` unless each average has the shape of its parameter."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for i, entry in state.items():
+        for key, tensor in entry.items():
+            if tensor.ndim and tensor.shape != parameters[i].shape:
+                raise RunError(
+                    f"the optimizer's {key} has shape {list(tensor.shape)} where a parameter has "
+                    f"{list(parameters[i].shape)}: an earlier version of mtm shared the parameters "
+                    "out among optimizers otherwise. The run still answers; to train it, start "
+                    "again with --overwrite."
+                )
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> int:

@@ -169,7 +169,11 @@ def _describe(
 ) -> str:
     where = f"modality {modality.name!r}, episode {episode}, step {index - int(bounds[episode])}"
     if modality.kind == "discrete":
-        return f"{where}: class {values[index]} is outside 0 to {modality.classes - 1}."
+        return (
+            f"{where}: class {values[index]} is outside 0 to {modality.classes - 1}. Count classes "
+            "from 0; mark what stands for none as absent (present=... in Python, "
+            f"{modality.name}_present in a file); store numbers as floating point."
+        )
     value = values[index].reshape(-1)
     feature = int(np.argmin(np.isfinite(value)))
     return (

@@ -181,7 +181,7 @@ class OptimizerConfig:
     final_learning_rate: float = 0.0
     """Learning rate at the last step."""
     warmup_steps: int = 200
-    """Steps of linear warm-up."""
+    """Steps of linear warm-up; the rest is cosine decay, so let there be a rest."""
     weight_decay: float = 0.3
     """On matrices only: not on biases, norms, encodings and mask tokens."""
     betas: tuple[float, float] = (0.9, 0.999)
@@ -283,6 +283,7 @@ class TrainConfig:
         for name in ("complete_share", "whole_modalities"):
             if not 0 <= getattr(self, name) <= 1:
                 faults.append(f"{name} must be in [0, 1], got {getattr(self, name)}")
+        faults += _named_twice("modalities", self.modalities)
         faults += _share_faults("drop", self.drop) + _share_faults("gaps", self.gaps)
         if self.loss_on not in ("all", "hidden"):
             faults.append(unknown("loss_on", self.loss_on, ("all", "hidden")))
@@ -314,7 +315,11 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class DeviceConfig:
-    """Where to train. It changes the speed, not the result, so it is no part of a run.
+    """Where to train, and how exactly.
+
+    The precision is part of a run. The rest is not: a run can go on elsewhere. Another kind of
+    device and other numbers of processes and threads change how sums are rounded, and the first two
+    what dropout draws.
 
     Raises:
         ConfigError: Listing every fault.
@@ -329,9 +334,10 @@ class DeviceConfig:
     strategy: str = "auto"
     """Fabric's strategy, such as ddp."""
     precision: Precision = "32-true"
-    """Mixed precision where the device has it."""
+    """Of weights and arithmetic (true), or of arithmetic alone (mixed); a run keeps to its own."""
     threads: int | None = None
-    """CPU threads per process; None: this machine's cores shared out among its processes."""
+    """CPU threads per process; None: this machine's cores shared out among its processes. Another
+    number rounds differently."""
 
     def __post_init__(self) -> None:
         faults = [

@@ -126,7 +126,7 @@ def train_step(
         inputs.scored,
         inputs.hidden,
         inputs.counts,
-        partial(_total, fabric, inputs.processes),
+        partial(_total, inputs.processes),
     )
     for optimizer in optimizers:
         optimizer.zero_grad()
@@ -182,7 +182,7 @@ class Loop:
         self._totals = torch.zeros(len(self.losses) + 1, device=fabric.device)
         self._counted = 0
         self._began = time.monotonic() - self.state.seconds
-        self._logged = time.monotonic()
+        self._resumed = time.monotonic()  # the steps, after what was done between them
 
     def run(self, stop_at: int | None = None) -> None:
         """Take the remaining steps, up to `stop_at`; a stop signal saves and ends early."""
@@ -203,14 +203,18 @@ class Loop:
                 is_save_step = is_last or stopping or step % config.checkpoint_every == 0
                 # Logging looks whether all is finite, so that what is saved is sound.
                 is_log_step = is_validation_step or is_save_step or step % config.log_every == 0
+                if not is_log_step:
+                    continue
+                metrics = self._gather(step)  # first: the speed is that of the steps alone
                 validation: dict[str, float] = {}
                 if is_validation_step and self.validator is not None and self.is_first:
                     validation = self.validator.measure(self.network)
                     progress.show_validation(step, validation)
-                if is_log_step:
-                    progress.show(step, self._log(step, validation))
+                self._log(step, metrics, validation)
+                progress.show(step, metrics)
                 if is_save_step and self.is_first:
                     self._save(step, validation)
+                self._resumed = time.monotonic()
                 if stopping and not is_last:
                     progress.say(f"stopped and saved at step {step:,}; continue with --resume")
                     break
@@ -231,22 +235,24 @@ class Loop:
         )
         self._counted += 1
 
-    def _log(self, step: int, validation: dict[str, float]) -> dict[str, float]:
-        """Average what was gathered since the last row and hand it to the trackers."""
+    def _gather(self, step: int) -> dict[str, float]:
+        """The means of what was added up since the last row, and how fast the steps were."""
         means = self.fabric.all_reduce(self._totals / self._counted)
         metrics = dict(zip([*self.losses, "gradient_norm"], means.tolist(), strict=True))  # type: ignore[union-attr]
         cure = "a lower optimizer.learning_rate, or --precision 32-true"
         check_finite(step, metrics["loss"], metrics["gradient_norm"], cure)
-        now = time.monotonic()
-        rate = self.optimizers[0].param_groups[0]["lr"]
-        speed = self._counted * self.config.batch_size / max(now - self._logged, 1e-9)
-        metrics |= {"learning_rate": rate, "segments_per_second": speed}
-        metrics["seconds"] = now - self._began
-        for tracker in self.trackers:
-            tracker.log(step, metrics | {f"val/{k}": v for k, v in validation.items()})
+        seconds = max(time.monotonic() - self._resumed, 1e-9)
+        metrics["learning_rate"] = self.optimizers[0].param_groups[0]["lr"]
+        metrics["segments_per_second"] = self._counted * self.config.batch_size / seconds
         self._totals.zero_()
-        self._counted, self._logged = 0, time.monotonic()
+        self._counted = 0
         return metrics
+
+    def _log(self, step: int, metrics: dict[str, float], validation: dict[str, float]) -> None:
+        """Hand a row to the trackers."""
+        row = metrics | {"seconds": time.monotonic() - self._began}
+        for tracker in self.trackers:
+            tracker.log(step, row | {f"val/{k}": v for k, v in validation.items()})
 
     def _save(self, step: int, validation: dict[str, float]) -> None:
         self.state = State(step, time.monotonic() - self._began, validation)
@@ -266,7 +272,7 @@ class Loop:
             MetricsFile(self.out / "metrics.csv", columns, resume_after=self.state.step)
         ]
         if "tensorboard" in self.config.trackers:
-            trackers.append(TensorBoard(self.out))
+            trackers.append(TensorBoard(self.out, resume_after=self.state.step))
         if "wandb" in self.config.trackers:
             trackers.append(WeightsAndBiases(self.out, description.train.to_json()))
         return trackers
@@ -279,11 +285,11 @@ def _wanted(scored: BoolArray) -> Tensor:
     return torch.from_numpy(wanted.reshape(len(wanted), -1))
 
 
-def _total(fabric: Fabric, processes: int, part: Tensor) -> Tensor:
-    """The sum of what all processes hold."""
-    if processes == 1:
-        return part
-    return fabric.all_reduce(part, reduce_op="sum")  # type: ignore[return-value]
+def _total(processes: int, part: Tensor) -> Tensor:
+    """The sum of what all processes hold; Fabric's own would let them wait for each other first."""
+    if processes > 1:
+        torch.distributed.all_reduce(part)
+    return part
 
 
 def _clip(model: nn.Module, clip_norm: float) -> Tensor:

@@ -48,6 +48,7 @@ def reconstruction_losses(
             holds a part of a batch passes the counts of the whole.
         total: Adds what each process holds, without gradients.
     """
+    usual = _usual_variances(modalities, predictions, hidden, total)
     losses, errors = [], []
     for i, m in enumerate(modalities):
         here, count = scored[:, :, i], counts[i].clamp(min=1)
@@ -57,15 +58,12 @@ def reconstruction_losses(
         tokens = token_errors(m, predictions.values[m.name], truth)
         error = torch.where(here, tokens, 0.0).sum() / count
         errors.append(error)
-        if m.name not in predictions.log_variances:
+        if m.name not in usual:
             losses.append(error)
             continue
-        guessed, log_variance = hidden[:, :, i], predictions.log_variances[m.name]
-        expected = torch.where(guessed, _by_token(log_variance.detach().exp()), 0.0)
-        variance, number = total(torch.stack([expected.sum(), guessed.sum()]))
-        usual = variance / number.clamp(min=1)
-        weighed = weighed_errors(predictions.values[m.name], log_variance, truth, usual)
-        tokens = torch.where(guessed, weighed, tokens)
+        value, log_variance = predictions.values[m.name], predictions.log_variances[m.name]
+        weighed = weighed_errors(value, log_variance, truth, usual[m.name])
+        tokens = torch.where(hidden[:, :, i], weighed, tokens)
         losses.append(torch.where(here, tokens, 0.0).sum() / count)
     return torch.stack(losses), torch.stack(errors).detach()
 
@@ -86,6 +84,29 @@ def weighed_errors(value: Tensor, log_variance: Tensor, truth: Tensor, usual: Te
     weight = (log_variance.detach().exp() * usual).sqrt()
     surprise = (value - truth) ** 2 * torch.exp(-log_variance) + log_variance
     return _by_token(weight * surprise)
+
+
+def _usual_variances(
+    modalities: Sequence[Modality],
+    predictions: Predictions,
+    hidden: Tensor,
+    total: Callable[[Tensor], Tensor],
+) -> dict[str, Tensor]:
+    """The mean variance of the hidden tokens, for each modality whose variance is predicted.
+
+    All of them are added up over the processes in one go.
+    """
+    parts = {}
+    for i, m in enumerate(modalities):
+        if m.name in predictions.log_variances:
+            variances = _by_token(predictions.log_variances[m.name].detach().exp())
+            expected = torch.where(hidden[:, :, i], variances, 0.0)
+            parts[m.name] = torch.stack([expected.sum(), hidden[:, :, i].sum()])
+    if not parts:
+        return {}
+    sums = total(torch.stack(list(parts.values())))  # (modalities, 2)
+    means = [variance / number.clamp(min=1) for variance, number in sums]
+    return dict(zip(parts, means, strict=True))
 
 
 def _by_token(numbers: Tensor) -> Tensor:

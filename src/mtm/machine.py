@@ -7,7 +7,10 @@ import os
 import sys
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-LARGEST_KEPT = 1 << 30
+
+LARGEST_KEPT = (1 << 30, 1 << 25)
+"""Bytes of the largest buffer to keep, in order of preference: glibc up to 2.34 refuses more than
+32 MiB."""
 
 CORES_VARIABLE = "MTM_CORES"
 """Environment variable: use no more cores than this, as others compute on this machine too."""
@@ -39,6 +42,8 @@ def keep_freed_memory() -> None:
     if not sys.platform.startswith("linux"):
         return
     libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):  # not on musl
-        libc.mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
-        libc.mallopt(M_TRIM_THRESHOLD, LARGEST_KEPT)
+    if not hasattr(libc, "mallopt"):  # on musl
+        return
+    if any(libc.mallopt(M_MMAP_THRESHOLD, largest) for largest in LARGEST_KEPT):
+        # Not otherwise: alone, it would only switch off that glibc adapts both by itself.
+        libc.mallopt(M_TRIM_THRESHOLD, LARGEST_KEPT[0])

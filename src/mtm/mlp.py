@@ -60,6 +60,10 @@ class MLP(nn.Module):
             add_lines(self.modalities, numbers, values, visible.cpu())
         return Predictions(numbers, {})
 
+    def outer_layers(self) -> list[nn.Module]:
+        """The layers that touch the data: the first and the last."""
+        return [self.hidden[0], self.out]
+
 
 def _outputs(modality: Modality) -> int:
     return modality.classes if modality.kind == "discrete" else modality.size

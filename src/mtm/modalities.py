@@ -26,6 +26,10 @@ ROLE_OF_NAME: dict[str, Role] = {"returns": "return", "actions": "action", "rewa
 AUTOREGRESSIVE_ORDER: tuple[Role, ...] = ("state", "return", "action", "reward")
 """Default order of the modalities within a time step: what is known before what."""
 
+MOST_GUESSED_CLASSES = 1000
+"""More integers than this are hardly classes, but time stamps or counters: each class costs a row
+of weights on both ends of the network."""
+
 
 @dataclass(frozen=True)
 class Modality:
@@ -80,28 +84,61 @@ def in_autoregressive_order(modalities: Sequence[Modality]) -> tuple[Modality, .
     return tuple(sorted(modalities, key=lambda m: AUTOREGRESSIVE_ORDER.index(m.role)))
 
 
-def infer_modality(name: str, values: NDArray[Any], present: BoolArray | None = None) -> Modality:
+def infer_modality(
+    name: str, values: NDArray[Any], present: BoolArray | None = None, classes: int = 0
+) -> Modality:
     """Guess the modality that an array of values, (N, *shape), stands for.
 
     Args:
         name: It may imply a role.
         values: Integers, a single one per step, are classes.
         present: Where there are values, (N,); what stands elsewhere is no class.
+        classes: How many there are, if that is known; 0: as many as the values need.
+
+    Raises:
+        DataError: The integers are hardly classes, as there are too many.
     """
     role = ROLE_OF_NAME.get(name, "state")
     is_category = values.ndim == 1 and values.dtype.kind in "iu"
     if is_category and role not in ("return", "reward"):
-        if present is not None and present.shape == values.shape:  # a misfit is told later
-            values = values[present]
-        classes = int(values.max(initial=0)) + 1
-        return Modality(name, (), "discrete", classes, role)
+        return Modality(name, (), "discrete", classes or _count(name, values, present), role)
     return Modality(name, tuple(values.shape[1:]), "continuous", 0, role)
 
 
 def infer_modalities(
-    arrays: Mapping[str, NDArray[Any]], present: Mapping[str, BoolArray]
+    arrays: Mapping[str, NDArray[Any]],
+    present: Mapping[str, BoolArray],
+    classes: Mapping[str, int] | None = None,
 ) -> tuple[Modality, ...]:
-    """Guess all modalities, in autoregressive order."""
-    return in_autoregressive_order(
-        [infer_modality(name, values, present.get(name)) for name, values in arrays.items()]
+    """Guess all modalities, in the order given.
+
+    Raises:
+        DataError: As `infer_modality`, of all of them.
+    """
+    found: list[Modality] = []
+    faults: list[str] = []
+    for name, values in arrays.items():
+        try:
+            known = (classes or {}).get(name, 0)
+            found.append(infer_modality(name, values, present.get(name), known))
+        except DataError as error:
+            faults += error.faults
+    if faults:
+        raise DataError(*faults)
+    return tuple(found)
+
+
+def _count(name: str, values: NDArray[Any], present: BoolArray | None) -> int:
+    """How many classes integers need, if it is likely that they are classes."""
+    if present is not None and present.shape == values.shape:  # a misfit is told later
+        values = values[present]
+    high = int(values.max(initial=0))  # those below 0 are told later, with their place
+    if high < MOST_GUESSED_CLASSES:
+        return high + 1
+    raise DataError(
+        f"modality {name!r} holds the integer {high}; single integers are taken for classes, 0 to "
+        f"{MOST_GUESSED_CLASSES - 1} at most. If they are numbers, store them as floating point. "
+        "To leave it out, name the columns to read (--reading.columns on the command line, "
+        "Reading(columns=...) in Python). If they are classes, declare them in Python: "
+        f'Modality({name!r}, (), "discrete", {high + 1}).'
     )

@@ -95,8 +95,9 @@ class MTM(nn.Module):
         device = self.mask_tokens.device
         layout = Layout.of(visible, device)
         latent = self.encode(values, visible, layout)  # (N, D)
-        B, T = len(visible), visible.shape[1] // len(self.modalities)
-        asked = None if wanted is None else Layout.of(wanted.cpu(), device)
+        B, M = len(visible), len(self.modalities)
+        T = visible.shape[1] // M
+        asked = None if wanted is None else Layout.of(wanted.cpu(), device, M)
         predictions = self._heads(self.decode(latent, layout, B, T, asked), B, T, asked)
         if self.config.residual:
             add_lines(self.modalities, predictions.values, values, visible)
@@ -142,17 +143,23 @@ class MTM(nn.Module):
         decoded: Tensor = self.decoder(tokens.view(B * T * M, D), Layout.full(B, T * M), wanted)
         return decoded
 
+    def outer_layers(self) -> list[nn.Module]:
+        """The layers that touch the data: those that take values in, and those that give them."""
+        return [*self.encoders.values(), *(head[-1] for head in self.heads.values())]  # type: ignore[index]
+
     def _heads(
         self, decoded: Tensor, batch: int, length: int, wanted: Layout | None
     ) -> Predictions:
         """Each modality's head on its tokens; zero where a token is not wanted."""
         B, T, M = batch, length, len(self.modalities)
         predictions = Predictions({}, {})
+        # Taken apart at once, as slices would each make a gradient of the whole.
+        parts = () if wanted is not None else decoded.view(B, T, M, -1).unbind(2)  # (B, T, D)
         for i, m in enumerate(self.modalities):
             if wanted is None:
-                out = self.heads[m.name](decoded.view(B, T, M, -1)[:, :, i])  # (B, T, size)
+                out = self.heads[m.name](parts[i])  # (B, T, size)
             else:
-                rows = (wanted.tokens % M == i).nonzero().squeeze(1)
+                rows = wanted.rows[i]
                 if not len(rows):
                     continue
                 out = self.heads[m.name](take(decoded, rows))
@@ -219,8 +226,6 @@ class Transformer(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout, wanted: Layout | None = None) -> Tensor:
         """All layers, (N, D) to (N, D), or to the wanted tokens only."""
-        if not len(x):
-            return x  # nothing is visible in the whole batch
         for layer in self.layers[:-1]:
             x = layer(x, layout)
         x = self.layers[-1](x, layout, wanted)
@@ -254,7 +259,8 @@ class Layer(nn.Module):
         D, project = x.shape[-1], self.to_queries_keys_values
         mixed = []
         if wanted is None and layout.is_lonely:
-            # A token alone attends to itself: queries and keys decide nothing.
+            # A token alone attends to itself: queries and keys decide nothing. No token at all goes
+            # this way too: every weight gets a gradient (of zeros), which DDP waits for.
             mixed.append(F.linear(x, project.weight[2 * D :], project.bias[2 * D :]))
         elif wanted is None:
             for rows, block in layout.split(project(x)):

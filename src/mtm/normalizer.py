@@ -19,8 +19,12 @@ from mtm.errors import DataError
 from mtm.segments import Batch
 from mtm.trajectories import TrajectoryDataset
 
-SMALLEST_STD = 1e-6
-"""Below this a feature counts as constant: it is centred, not scaled."""
+SMALLEST_SPREAD = 4 * float(np.finfo(np.float32).eps)
+"""Up to this share of its largest value, a feature's spread is rounding: it counts as constant,
+and is centred, not scaled."""
+
+SMALLEST_STD = 1e-12
+"""Up to this a feature around 0 counts as constant: that is what double precision leaves of 0."""
 
 
 @dataclass(frozen=True)
@@ -126,5 +130,6 @@ def _measure(dataset: TrajectoryDataset, name: str) -> Statistics:
         count = total
         low, high = np.minimum(low, values.min(axis=0)), np.maximum(high, values.max(axis=0))
     std = np.sqrt(squares / count)
-    std = np.where(std < SMALLEST_STD, 1.0, std)
+    largest = np.maximum(np.abs(low), np.abs(high))
+    std = np.where(std <= np.maximum(SMALLEST_SPREAD * largest, SMALLEST_STD), 1.0, std)
     return Statistics(*(np.asarray(v, np.float32) for v in (mean, std, low, high)))

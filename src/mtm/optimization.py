@@ -65,12 +65,8 @@ def make_optimizers(network: Network, config: OptimizerConfig) -> list[torch.opt
 
 def hidden_matrices(network: Network) -> list[Tensor]:
     """The weights of linear layers from features to features, not those that touch the data."""
-    width = network.config.width
-    return [
-        m.weight
-        for m in network.modules()
-        if isinstance(m, nn.Linear) and min(m.weight.shape) >= width
-    ]
+    outer = {id(layer) for layer in network.outer_layers()}
+    return [m.weight for m in network.modules() if isinstance(m, nn.Linear) and id(m) not in outer]
 
 
 def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
@@ -130,10 +126,10 @@ class Muon(torch.optim.Optimizer):
     def _momentum(self, matrices: list[Tensor], momentum: float) -> Tensor:
         """Nesterov's look ahead of the averaged gradients, (matrices, rows, columns)."""
         gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
-        averages = [
-            self.state[matrix].setdefault("momentum", torch.zeros_like(matrix))
-            for matrix in matrices
-        ]
+        for matrix in matrices:
+            if not self.state[matrix]:
+                self.state[matrix]["momentum"] = torch.zeros_like(matrix)
+        averages = [self.state[matrix]["momentum"] for matrix in matrices]
         torch._foreach_lerp_(averages, gradients, 1 - momentum)
         return torch.lerp(torch.stack(gradients), torch.stack(averages), momentum)
 

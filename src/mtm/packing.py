@@ -50,14 +50,17 @@ class Layout:
     Attributes:
         tokens: Place of each packed token among the B*L tokens, (N,).
         blocks: In the order of the packed tokens; samples without tokens are in none.
+        rows: Of each modality, which of the packed tokens are its own; none if nobody asked. They
+            are worked out on the CPU: a GPU would have to be waited for, to know how many they are.
     """
 
     tokens: Tensor
     blocks: tuple[Block, ...]
+    rows: tuple[Tensor, ...] = ()
 
     @classmethod
-    def of(cls, chosen: Tensor, device: torch.device) -> Layout:
-        """The layout of a mask, (B, L) on the CPU."""
+    def of(cls, chosen: Tensor, device: torch.device, modalities: int = 0) -> Layout:
+        """The layout of a mask, (B, L) on the CPU; with `rows` if the modalities are counted."""
         counts, order = chosen.sum(dim=1).sort(stable=True)  # (B,)
         samples, places = chosen[order].nonzero(as_tuple=True)  # (N,)
         tokens = order[samples] * chosen.shape[1] + places
@@ -73,7 +76,11 @@ class Layout:
                 attend = filled[:, None, None, :].to(device, non_blocking=True)
                 which = mine.to(device, non_blocking=True)
             blocks.append(Block(which, n, K, packed, slots, attend))
-        return cls(tokens.to(device, non_blocking=True), tuple(blocks))
+        rows = tuple(
+            (tokens % modalities == i).nonzero().squeeze(1).to(device, non_blocking=True)
+            for i in range(modalities)
+        )
+        return cls(tokens.to(device, non_blocking=True), tuple(blocks), rows)
 
     @classmethod
     def full(cls, batch: int, width: int) -> Layout:
@@ -83,11 +90,13 @@ class Layout:
 
     @property
     def is_lonely(self) -> bool:
-        """Whether every sample has one token only."""
-        return len(self.blocks) == 1 and self.blocks[0].width == 1
+        """Whether no sample has more than one token."""
+        return all(block.packed == block.count for block in self.blocks)
 
     def split(self, packed: Tensor) -> Iterator[tuple[Tensor, Block]]:
         """The packed rows of each block."""
+        if len(self.blocks) == 1:  # nothing to copy together again on the way back
+            return iter([(packed, self.blocks[0])])
         rows = torch.split_with_sizes(packed, [block.packed for block in self.blocks])
         return zip(rows, self.blocks, strict=True)
 

@@ -1,6 +1,6 @@
 """A run is a directory that describes itself.
 
-    RUN/config.json     settings, modalities, normalizer, data summary, versions
+    RUN/config.json     settings, precision, modalities, normalizer, data summary, versions
     RUN/checkpoints/    see mtm.checkpoint
     RUN/metrics.csv     a row per logged step
 
@@ -22,14 +22,14 @@ import torch
 
 from mtm import checkpoint
 from mtm.checkpoint import Which
-from mtm.config import ReturnsConfig, TrainConfig
+from mtm.config import Precision, ReturnsConfig, TrainConfig
 from mtm.errors import ConfigError, RunError
 from mtm.modalities import Modality
 from mtm.model import MTM
 from mtm.network import Network, make_network
 from mtm.normalizer import Normalizer
 from mtm.returns import horizon_of
-from mtm.run_format import FORMAT, check_format, run_settings
+from mtm.run_format import FORMAT, check_format, run_precision, run_settings
 from mtm.trajectories import Metadata, TrajectoryDataset
 from mtm.versions import versions
 
@@ -51,12 +51,14 @@ class Description:
     modalities: tuple[Modality, ...]
     normalizer: Normalizer
     data: dict[str, Any]
+    precision: Precision = "32-true"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {
             "format": FORMAT,
             "train": self.train.to_json(),
+            "precision": self.precision,
             "modalities": [m.to_json() for m in self.modalities],
             "normalizer": self.normalizer.to_json(),
             "data": self.data,
@@ -156,6 +158,7 @@ def read_description(path: Path) -> Description:
             tuple(Modality.from_json(m) for m in plain["modalities"]),
             Normalizer.from_json(plain["normalizer"]),
             plain["data"],
+            run_precision(plain),
         )
 
 

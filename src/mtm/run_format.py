@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mtm.config import Precision
 from mtm.errors import RunError
 
 FORMAT = 4
@@ -35,3 +36,9 @@ def run_settings(description: Mapping[str, Any]) -> dict[str, Any]:
     if written < 4:  # random masks hid a share of each modality, never all of it
         settings["whole_modalities"] = 0.0
     return settings
+
+
+def run_precision(description: Mapping[str, Any]) -> Precision:
+    """The precision that a run was trained with; older ones do not say, and mostly had this."""
+    precision: Precision = description.get("precision", "32-true")
+    return precision

@@ -55,12 +55,17 @@ class MetricsFile:
 
 
 class TensorBoard:
-    """Scalars for TensorBoard, in the run directory."""
+    """Scalars for TensorBoard, in the run directory.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: The run directory.
+        resume_after: As for `MetricsFile`: TensorBoard drops what it has of later steps.
+    """
+
+    def __init__(self, path: Path, resume_after: int = 0) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer: Any = SummaryWriter(str(path / "tensorboard"))
+        self._writer: Any = SummaryWriter(str(path / "tensorboard"), purge_step=resume_after + 1)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add a point to each curve."""

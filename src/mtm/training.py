@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -77,14 +78,18 @@ def train(
     elif config.mask == CUSTOM_MASK:
         raise ConfigError("these settings belong to a mask function of your own: pass mask=...")
     check_trackers(config.trackers)
-    fabric = _launch(device or DeviceConfig(), config.batch_size)
+    device = device or DeviceConfig()
+    fabric = _launch(device, config.batch_size)
+    if fabric.is_global_zero:
+        _warn_of_warmup(config)
     source = datasets.load(data, config.reading) if isinstance(data, str) else data
     prepared = prepare(source, config)
     training, held_out = split(prepared, config)
     spec = data if isinstance(data, str) else source.metadata.source
     left = prepared.with_present(training.present)  # what was taken away is not known to the run
     summary = runs.summarize(spec, source, left, config.returns)
-    description = Description(config, prepared.modalities, Normalizer.fit(training), summary)
+    normalizer = Normalizer.fit(training)
+    description = Description(config, prepared.modalities, normalizer, summary, device.precision)
     segments = Segments(training, config.model.segment_length, config.complete_share)
     check_overlap(segments)
     mask = mask or training_mask(config)
@@ -102,7 +107,10 @@ def train(
             segments=config.validation_segments,
             seed=config.seed,
         )
-    with torch.random.fork_rng():  # weights and dropout leave the caller's generator alone
+    # Weights and dropout leave the caller's generator alone. To ask for that of every GPU would
+    # take memory on each of them.
+    used = [fabric.device] if fabric.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=used):
         loop = Loop(
             fabric, description, out, segments, mask, validator, resume=resuming, silent=silent
         )
@@ -144,6 +152,17 @@ def split(
     if config.validation_fraction > 0:
         training, held_out = prepared.split(config.validation_fraction, config.seed)
     return training.without(drop, gaps, seed=config.seed), held_out
+
+
+def _warn_of_warmup(config: TrainConfig) -> None:
+    warmup, final = config.optimizer.warmup_steps, config.optimizer.final_learning_rate
+    if warmup >= config.steps:
+        warnings.warn(
+            f"optimizer.warmup_steps {warmup:,} is not below steps {config.steps:,}: the learning "
+            f"rate only rises and never comes down to final_learning_rate {final:g}. A tenth of "
+            "the steps would do.",
+            stacklevel=3,
+        )
 
 
 def _check_mask(mask: MaskFunction, modalities: tuple[Modality, ...], segment_length: int) -> None:
@@ -209,6 +228,7 @@ def _open(out: Path, description: Description, resume: bool, overwrite: bool) ->
     for name in MAY_CHANGE_ON_RESUME:
         before.pop(name), after.pop(name)
     found += differences(before, after)
+    found += differences({"precision": old.precision}, {"precision": description.precision})
     runs.refuse_differences(out, found)
     runs.write_description(out, description)
     return True

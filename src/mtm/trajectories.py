@@ -94,7 +94,8 @@ class TrajectoryDataset:
             arrays: For each modality the values of all steps, (N, *shape).
             offsets: Where episodes begin, and N at the end: (E + 1,).
             modalities: Names, kinds and order; guessed from names and dtypes where not given
-                (a one-dimensional integer array is discrete).
+                (a one-dimensional integer array is discrete, of 1,000 classes at most; declare
+                those that have more).
             present: For each modality that is absent somewhere, (N,) booleans.
             metadata: Source, environment, horizon.
             nan_is_absent: Take a value with NaN in it as absent, rather than as a fault.
@@ -111,7 +112,7 @@ class TrajectoryDataset:
         marks = checks.presence_faults(known, converted)
         if modalities is None:
             checks.raise_if(marks)
-            modalities = infer_modalities(converted, known)
+            modalities = in_autoregressive_order(infer_modalities(converted, known))
         checks.raise_if(
             checks.misfits(tuple(modalities), converted, int(bounds[-1]))
             + marks

@@ -13,7 +13,7 @@ import tyro
 
 from mtm.config import DeviceConfig, TrainConfig, preset
 from mtm.errors import ConfigError, RunError
-from mtm.run_format import check_format, run_settings
+from mtm.run_format import check_format, run_precision, run_settings
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def parse(words: Sequence[str]) -> Arguments:
     first.add_argument("--out", type=Path, default=Path())
     first.add_argument("--resume", action="store_true")
     chosen, _ = first.parse_known_args(words)
-    default = Arguments(out=tyro.MISSING, settings=_base(chosen))
+    default = Arguments(out=tyro.MISSING, settings=_base(chosen), device=_device(chosen))
     return tyro.cli(Arguments, default=default, args=list(words), prog="mtm train")
 
 
@@ -91,6 +91,13 @@ def _base(chosen: argparse.Namespace) -> TrainConfig:
         return TrainConfig.from_json(_settings(chosen.out / "config.json"))
     base = preset(chosen.preset or "cpu")
     return base if chosen.config is None else TrainConfig.from_json(_settings(chosen.config), base)
+
+
+def _device(chosen: argparse.Namespace) -> DeviceConfig:
+    """A run that is resumed keeps its precision."""
+    if not (chosen.resume and _is_run(chosen.out)):
+        return DeviceConfig()
+    return DeviceConfig(precision=run_precision(_read_json(chosen.out / "config.json")))
 
 
 def _settings(file: Path) -> dict[str, Any]:

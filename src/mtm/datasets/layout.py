@@ -21,7 +21,7 @@ from mtm.modalities import (
     Modality,
     Role,
     in_autoregressive_order,
-    infer_modality,
+    infer_modalities,
 )
 from mtm.trajectories import Metadata, TrajectoryDataset
 
@@ -116,11 +116,19 @@ def regroup(dataset: TrajectoryDataset, reading: Reading) -> TrajectoryDataset:
         return dataset
     arrays = dict(dataset.arrays) | {name + PRESENT: mask for name, mask in dataset.present.items()}
     values, present = _modalities(dataset.metadata.source, arrays, replace(reading, episode=None))
-    stated = {m.name: m.role for m in dataset.modalities}
+    own = {m.name: m for m in dataset.modalities}
+    columns = reading.columns_of() or {name: (name,) for name in own}
+    alone = {
+        name: own[parts[0]]
+        for name, parts in columns.items()
+        if len(parts) == 1 and parts[0] in own
+    }
+    classes = {name: m.classes for name, m in alone.items()}
+    stated = {name: m.role for name, m in alone.items() if _is_unusual(m)}
     return TrajectoryDataset.from_arrays(
         values,
         np.append(0, np.cumsum(dataset.lengths)),
-        modalities=declare(values, present, reading, stated),
+        modalities=declare(values, present, reading, stated, classes),
         present=present,
         metadata=dataset.metadata,
         terminated=dataset.terminated,
@@ -129,14 +137,7 @@ def regroup(dataset: TrajectoryDataset, reading: Reading) -> TrajectoryDataset:
 
 def roles_to_state(modalities: Iterable[Modality]) -> str:
     """What `ROLES` says of modalities, empty if all names tell the roles."""
-    unusual = [m for m in modalities if m.role != ROLE_OF_NAME.get(m.name, "state")]
-    return " ".join(f"{m.name}={m.role}" for m in unusual)
-
-
-def _stated_roles(note: str) -> dict[str, Role]:
-    """The inverse of `roles_to_state`; what is no role is left alone."""
-    pairs = (word.rpartition("=") for word in note.split(" "))
-    return {name: role for name, _, role in pairs if role in AUTOREGRESSIVE_ORDER}
+    return " ".join(f"{m.name}={m.role}" for m in modalities if _is_unusual(m))
 
 
 def declare(
@@ -144,23 +145,29 @@ def declare(
     present: Mapping[str, NDArray[Any]],
     reading: Reading,
     stated: Mapping[str, Role] | None = None,
+    classes: Mapping[str, int] | None = None,
 ) -> tuple[Modality, ...]:
     """The modalities of arrays: guessed, with the roles that the file states or the user said.
 
+    Args:
+        arrays: Values by modality.
+        present: Marks of presence by modality.
+        reading: Says roles.
+        stated: Roles that the file states; what the user says counts more.
+        classes: Of discrete modalities, where they are known.
+
     Raises:
         LackingError: A role is given to a modality that is not there.
+        DataError: Integers are hardly classes.
     """
     roles: dict[str, Any] = reading.role_of()
     lacking = [name for name in roles if name not in arrays]
     if lacking:
         faults = (unknown("modality in reading.roles:", name, arrays) for name in lacking)
         raise LackingError(*faults, names=lacking)
-    found = []
-    for name, values in arrays.items():
-        guess = infer_modality(name, values, present.get(name))
-        role: Role = roles.get(name, (stated or {}).get(name, guess.role))
-        found.append(replace(guess, role=role))
-    return in_autoregressive_order(found)
+    said = {**(stated or {}), **roles}
+    guessed = infer_modalities(arrays, present, classes)
+    return in_autoregressive_order([replace(m, role=said.get(m.name, m.role)) for m in guessed])
 
 
 def offsets_from_flags(ends: NDArray[np.bool_]) -> IntArray:
@@ -340,3 +347,14 @@ def _usual_names(source: str, columns: Iterable[str]) -> dict[str, tuple[str, ..
             )
         found[name] = (column,)
     return found
+
+
+def _is_unusual(m: Modality) -> bool:
+    """Whether its name does not tell its role."""
+    return m.role != ROLE_OF_NAME.get(m.name, "state")
+
+
+def _stated_roles(note: str) -> dict[str, Role]:
+    """The inverse of `roles_to_state`; what is no role is left alone."""
+    pairs = (word.rpartition("=") for word in note.split(" "))
+    return {name: role for name, _, role in pairs if role in AUTOREGRESSIVE_ORDER}
