@@ -29,12 +29,29 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Case:
+    """One comparison that a claim is about.
+
+    Attributes:
+        where: Data set, task or both.
+        ours: Mean over seeds.
+        other: The same of what it is compared with.
+        good: Whether the claim is true of it.
+    """
+
+    where: str
+    ours: float
+    other: float
+    good: bool
+
+
+@dataclass(frozen=True)
 class Claim:
     """A claim of the paper, and what these results say to it."""
 
     text: str
     verdict: Verdict
-    detail: str
+    cases: tuple[Case, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,13 +96,11 @@ def claim(text: str, pairs: Iterable[Pair], lead: Lead = "comparable") -> Claim:
         if pair.ours is None or pair.other is None:
             continue
         good = is_ahead(pair.ours, pair.other, lead, higher_is_better=pair.higher_is_better)
-        cases.append((good, f"{pair.where}: {pair.ours.mean:.4g} against {pair.other.mean:.4g}"))
+        cases.append(Case(pair.where, pair.ours.mean, pair.other.mean, good))
     if not cases:
-        return Claim(text, "not measured", "")
-    good_ones = sum(good for good, _ in cases)
-    verdict: Verdict = "holds" if 2 * good_ones > len(cases) else "does not hold"
-    listed = "; ".join(f"{'yes' if good else 'no'}, {what}" for good, what in cases)
-    return Claim(text, verdict, f"{good_ones} of {len(cases)} ({listed})")
+        return Claim(text, "not measured")
+    most = 2 * sum(case.good for case in cases) > len(cases)
+    return Claim(text, "holds" if most else "does not hold", tuple(cases))
 
 
 def over_seeds(

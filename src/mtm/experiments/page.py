@@ -6,11 +6,12 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from mtm.checkpoint import write_atomically
-from mtm.experiments.drawing import Drawing, Table, data_notes, data_sets
+from mtm.experiments.drawing import Claim, Drawing, Table, data_notes, data_sets
 from mtm.experiments.over_seeds import Number
 from mtm.experiments.runner import Result
 from mtm.experiments.scales import Scale
@@ -43,7 +44,7 @@ def write_page(
         "experiment": name,
         "title": title,
         "numbers": list(drawing.records),
-        "claims": [vars(c) for c in drawing.claims],
+        "claims": [asdict(claim) for claim in drawing.claims],
         "failed": [{"run": r.spec.label, "reason": r.reason} for r in results if r.reason],
         "about": about,
     }
@@ -59,16 +60,29 @@ def _page(title: str, drawing: Drawing, results: Sequence[Result], about: Mappin
         parts += [f"## {table.title}", _markdown(table)]
     parts += [f"![{picture}]({picture})" for picture in drawing.pictures]
     parts += [HOW_TO_READ, _list(drawing.notes)]
-    claims = Table(
-        "Claims", ("claim", "verdict", "cases"), [list(vars(c).values()) for c in drawing.claims]
-    )
-    parts += ["## Claims of the paper", _markdown(claims)]
+    parts += ["## Claims of the paper", _claims(drawing.claims)]
     failed = [f"{r.spec.label}: {r.reason}" for r in results if r.reason]
     if failed:
         parts += ["## Not measured", _list(failed)]
     parts += ["## Data", _list(data_notes(data_sets(results)))]
     parts += ["## Where the numbers come from", _provenance(about)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _claims(claims: Sequence[Claim]) -> str:
+    """All claims with their verdicts, then the cases of each."""
+    verdicts, cases = [], []
+    for number, claim in enumerate(claims, start=1):
+        good = sum(case.good for case in claim.cases)
+        share = f"{good} of {len(claim.cases)}" if claim.cases else "-"
+        verdicts.append([str(number), claim.text, claim.verdict, share])
+        cases += [
+            [str(number), c.where, f"{c.ours:.4g}", f"{c.other:.4g}", "yes" if c.good else "no"]
+            for c in claim.cases
+        ]
+    summary = Table("Claims", ("no.", "claim", "verdict", "cases"), verdicts)
+    listed = Table("Cases", ("no.", "case", "ours", "against", "true of it"), cases)
+    return _markdown(summary) + ("\n\n" + _markdown(listed) if cases else "")
 
 
 def _about(results: Sequence[Result], scale: Scale, command: str) -> dict[str, Any]:

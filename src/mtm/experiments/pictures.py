@@ -29,7 +29,8 @@ def bars(
 
     Args:
         file: Where to.
-        panels: A bar is as high as the mean of its number; each of its values is a dot.
+        panels: A bar is as high as the mean of its number; each of its values is a dot. On a
+            logarithmic scale only the top of a bar is drawn.
         ylabel: Of all panels.
         xlabel: Of all panels.
         log: Whether heights are drawn on a logarithmic scale.
@@ -42,7 +43,11 @@ def bars(
             numbers = [group.get(name) for group in groups.values()]
             places = [g + (i - (len(series) - 1) / 2) * width for g in range(len(groups))]
             heights = [n.mean if n else nan for n in numbers]
-            ax.bar(places, heights, width * 0.9, color=colours[name], label=name)
+            if log:  # a bar would begin nowhere
+                left, right = ([x + side * width * 0.45 for x in places] for side in (-1, 1))
+                ax.hlines(heights, left, right, color=colours[name], lw=4, label=name)
+            else:
+                ax.bar(places, heights, width * 0.9, color=colours[name], label=name)
             dots = [(x, y) for x, n in zip(places, numbers, strict=True) if n for y in n.values]
             ax.plot([x for x, _ in dots], [y for _, y in dots], "o", color="#212529", ms=2.5)
         ax.set_xticks(range(len(groups)), list(groups), fontsize=8)
