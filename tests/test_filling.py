@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mtm.asking import index
-from mtm.filling import Question, fill
+from mtm.filling import Given, fill
 from mtm.run import Run
 from mtm.training import train
 
@@ -17,13 +17,13 @@ def run(point_mass, tiny, out) -> Run:
 
 
 @pytest.fixture
-def question(run, point_mass) -> Question:
+def question(run, point_mass) -> Given:
     """Two episodes whose states 4 to 9 and actions 0 to 19 are hidden."""
     values = {n: point_mass.arrays[n][:40].reshape(2, 20, -1) for n in ("states", "actions")}
     visible = np.zeros((2, 20, len(run.modalities)), bool)
     visible[:, :, index(run, "states")] = True
     visible[:, 4:10, index(run, "states")] = False
-    return Question(values, visible, batched=True)
+    return Given(values, visible, batched=True)
 
 
 def test_what_is_not_asked_is_not_answered(run, question) -> None:
