@@ -271,6 +271,14 @@ def test_returns_of_unknown_units_are_not_made_of_rewards(data, tmp_path) -> Non
     assert "returns" in whole_episodes.shown_to(run, own).names
 
 
+def test_data_of_which_no_return_can_be_made_are_filled(run, gappy) -> None:
+    known = np.ones(gappy.num_steps, bool)
+    known[gappy.ends - 1] = False
+    data = gappy.with_present({"rewards": known})
+    assert whole_episodes.shown_to(run, data).count_present("returns") == 0
+    assert "actions" not in relabel(run, data).dataset.present
+
+
 def test_doubtful_labels_are_left_out_and_other_gaps_stay(run, gappy) -> None:
     some = np.arange(gappy.num_steps) % 7 != 0
     filled = relabel(run, gappy.with_present({"states": some})).dataset

@@ -26,6 +26,11 @@ and is centred, not scaled."""
 SMALLEST_STD = 1e-12
 """Up to this a feature around 0 counts as constant: that is what double precision leaves of 0."""
 
+MADE_OF_REWARDS = (
+    " If it is made of rewards, it needs every reward from its step on: fill in those that are "
+    "absent (0 where nothing was earned)."
+)
+
 
 @dataclass(frozen=True)
 class Statistics:
@@ -54,10 +59,11 @@ class Normalizer:
         statistics = {}
         for modality in dataset.modalities:
             if dataset.count_present(modality.name) == 0:
+                made = "" if modality.role != "return" else MADE_OF_REWARDS
                 raise DataError(
                     f"modality {modality.name!r} is absent in every step of the training split; "
-                    "nothing can be learned of it. Leave it out of `modalities`, take away less "
-                    "of it (drop, gaps), or add episodes that have it."
+                    f"nothing can be learned of it.{made} Leave it out of `modalities`, take away "
+                    "less of it (drop, gaps), or add episodes that have it."
                 )
             if modality.kind == "continuous":
                 statistics[modality.name] = _measure(dataset, modality.name)

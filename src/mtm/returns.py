@@ -104,14 +104,6 @@ def add_returns(dataset: TrajectoryDataset, config: ReturnsConfig) -> Trajectory
         rewards, dataset.starts, dataset.ends, discount=config.discount, horizon=horizon
     )
     present: BoolArray | None = None if absent is None else absent == 0
-    if present is not None and not present.any():
-        lacking = dataset.num_steps - dataset.count_present("rewards")
-        raise DataError(
-            "no return can be made: it needs every reward from its step on, and of "
-            f"{dataset.num_steps:,} rewards {lacking:,} are absent, the last of every episode "
-            "among them. Fill them in (0 where nothing was earned), or choose modalities without "
-            "returns."
-        )
     return dataset.with_modality(RETURNS, returns, present)
 
 
