@@ -247,15 +247,8 @@ class TrajectoryDataset:
     def subset(self, episodes: ArrayLike) -> TrajectoryDataset:
         """A view of the episodes with these indices."""
         index = np.asarray(episodes, dtype=np.int64)
-        return TrajectoryDataset(
-            self.modalities,
-            self.arrays,
-            self.starts[index],
-            self.ends[index],
-            self.present,
-            self.metadata,
-            None if self.terminated is None else self.terminated[index],
-        )
+        ended = None if self.terminated is None else self.terminated[index]
+        return self._with(starts=self.starts[index], ends=self.ends[index], terminated=ended)
 
     def select(self, names: Sequence[str]) -> TrajectoryDataset:
         """A view of these modalities, in this order.
@@ -263,14 +256,10 @@ class TrajectoryDataset:
         Raises:
             DataError: A name is not known.
         """
-        return TrajectoryDataset(
-            [self.modality(name) for name in names],
-            {name: self.arrays[name] for name in names},
-            self.starts,
-            self.ends,
-            {name: mask for name, mask in self.present.items() if name in names},
-            self.metadata,
-            self.terminated,
+        return self._with(
+            modalities=[self.modality(name) for name in names],
+            arrays={name: self.arrays[name] for name in names},
+            present={name: mask for name, mask in self.present.items() if name in names},
         )
 
     def with_modality(
@@ -280,27 +269,16 @@ class TrajectoryDataset:
         known = dict(self.present)
         if present is not None and not present.all():
             known[modality.name] = present
-        return TrajectoryDataset(
-            in_autoregressive_order([*self.modalities, modality]),
-            self.arrays | {modality.name: values},
-            self.starts,
-            self.ends,
-            known,
-            self.metadata,
-            self.terminated,
+        return self._with(
+            modalities=in_autoregressive_order([*self.modalities, modality]),
+            arrays=self.arrays | {modality.name: values},
+            present=known,
         )
 
     def with_present(self, present: Mapping[str, BoolArray]) -> TrajectoryDataset:
         """A view of the same values with other marks of presence, (N,), of some modalities."""
-        return TrajectoryDataset(
-            self.modalities,
-            self.arrays,
-            self.starts,
-            self.ends,
-            {n: mask for n, mask in {**self.present, **present}.items() if not mask.all()},
-            self.metadata,
-            self.terminated,
-        )
+        marks = {**self.present, **present}
+        return self._with(present={n: mask for n, mask in marks.items() if not mask.all()})
 
     def without(
         self,
@@ -335,15 +313,7 @@ class TrajectoryDataset:
 
     def with_metadata(self, **changes: Any) -> TrajectoryDataset:
         """This data set with some metadata fields changed."""
-        return TrajectoryDataset(
-            self.modalities,
-            self.arrays,
-            self.starts,
-            self.ends,
-            self.present,
-            replace(self.metadata, **changes),
-            self.terminated,
-        )
+        return self._with(metadata=replace(self.metadata, **changes))
 
     def known(self, name: str) -> BoolArray:
         """Where a modality is present, for every flat step, (N,)."""
@@ -391,6 +361,19 @@ class TrajectoryDataset:
         digest.update(np.ascontiguousarray(self.starts).data)
         digest.update(np.ascontiguousarray(self.ends).data)
         return digest.hexdigest()[:16]
+
+    def _with(self, **changes: Any) -> TrajectoryDataset:
+        """A view that differs in some of its parts."""
+        parts: dict[str, Any] = {
+            "modalities": self.modalities,
+            "arrays": self.arrays,
+            "starts": self.starts,
+            "ends": self.ends,
+            "present": self.present,
+            "metadata": self.metadata,
+            "terminated": self.terminated,
+        }
+        return TrajectoryDataset(**(parts | changes))
 
     def _listed(self, start: int, stop: int) -> BoolArray:
         """Which of the flat steps start..stop belong to an episode of this view."""
