@@ -9,11 +9,11 @@ from mtm.config import TrainConfig
 
 
 def masks_for_two_stages(train: TrainConfig) -> dict[str, Any]:
-    """Add the mask of inverse dynamics, as the original does, to masks that do not teach it.
+    """Add the mask of inverse dynamics, as the original does: the second stage asks for it.
 
-    Two-stage acting asks for inverse dynamics. Masks that show whole modalities have it already.
+    Labels are few, and inverse dynamics need fewer of them than acting does.
     """
-    return {} if train.whole_modalities else {"mask": f"{train.mask}+id"}
+    return {"mask": f"{train.mask}+id"}
 
 
 def labelled_only(share: float) -> dict[str, Any]:
