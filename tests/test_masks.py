@@ -108,6 +108,21 @@ def test_a_mix_draws_from_all_its_parts(modalities) -> None:
         masks.make_mask("fd+ids")
 
 
+def test_a_mix_asks_samples_only_for_what_they_have(modalities) -> None:
+    present = np.ones((900, 4, 3), bool)
+    present[:300, :, 2] = False  # no actions
+    present[300:600, 1:, 2] = False  # some
+    mixed = masks.make_mask("fd+id")
+    visible = masks.draw_masks(mixed, modalities, present, np.random.default_rng(0))
+    is_id = (visible == masks.NAMED["id"].question(modalities, 4).visible).all(axis=(1, 2))
+    assert not is_id[:300].any()
+    assert abs(is_id[300:600].mean() - 0.5) < 0.1
+    assert abs(is_id[600:].mean() - 0.5) < 0.1
+    only_returns = np.zeros((50, 4, 3), bool)
+    only_returns[:, :, 1] = True  # neither mask asks for these
+    assert masks.draw_masks(mixed, modalities, only_returns, np.random.default_rng(0)).any()
+
+
 def test_any_modality_list_works() -> None:
     own = [Modality("a"), Modality("b"), Modality("c"), Modality("d")]
     assert RandomAutoregressiveMask()(own, 5, 3, np.random.default_rng(0)).shape == (3, 5, 4)

@@ -17,9 +17,10 @@ import numpy as np
 import safetensors.torch
 from torch import nn
 
-from mtm import datasets, masks
+from mtm import datasets
 from mtm import policies as acting
 from mtm.asking import ask
+from mtm.capability_masks import NAMED
 from mtm.errors import ConfigError, DataError, MissingExtraError, unknown
 from mtm.modalities import Modality
 from mtm.policies import MaskedPolicy, Policy
@@ -152,7 +153,7 @@ def prediction_error(run: Run, held_out: TrajectoryDataset, name: str) -> dict[s
         visible state. Classes have no normalised error: None.
     """
     T = run.model.config.segment_length
-    question = masks.NAMED[name].question(run.modalities, T)
+    question = NAMED[name].question(run.modalities, T)
     segments = Segments(held_out, T)
     batch = segments.gather(segments.spread(SEGMENTS, seed=0))
     complete = (batch.present | ~(question.visible | question.wanted)).all(axis=(1, 2))

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from mtm import checkpoint
 from mtm.checkpoint import State
 from mtm.losses import reconstruction_losses
-from mtm.masks import MaskFunction
+from mtm.masks import MaskFunction, draw_masks
 from mtm.modalities import BoolArray, Modality
 from mtm.network import make_network
 from mtm.optimization import (
@@ -82,12 +82,12 @@ class BatchMaker:
 
     def __call__(self, step: int) -> StepInput:
         """The input of a step, counted from 0."""
-        config, T = self.config, self.config.model.segment_length
+        config = self.config
         numbers = self.segments.draw(config.batch_size, config.seed, step)
-        rng = generator(config.seed, Purpose.MASKS, step)
-        visible = self.mask(self.modalities, T, config.batch_size, rng)
         batch = self.segments.gather(numbers[self.mine])
         everywhere = batch.present if self.processes == 1 else self.segments.present(numbers)
+        rng = generator(config.seed, Purpose.MASKS, step)
+        visible = draw_masks(self.mask, self.modalities, everywhere, rng)
         hidden = everywhere & ~visible
         scored = hidden if config.loss_on == "hidden" else everywhere
         shown = (visible[self.mine] & batch.present).reshape(len(batch.present), -1)

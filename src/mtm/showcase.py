@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mtm import masks
 from mtm.asking import ask
+from mtm.capability_masks import NAMED
 from mtm.evaluate import SEGMENTS
 from mtm.queries import predict, represent
 from mtm.run import Run
@@ -81,7 +81,7 @@ def infilling_error(
 ) -> tuple[float, float]:
     """Normalised error of the wanted states of a mask: the model's, and a straight line's."""
     T = run.model.config.segment_length
-    question = masks.NAMED[name].question(run.modalities, T)
+    question = NAMED[name].question(run.modalities, T)
     index = [m.name for m in run.modalities].index(state)
     values = _whole_segments(run, held_out, T)
     visible = np.broadcast_to(question.visible, (len(values[state]), *question.visible.shape))

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mtm import masks
+from mtm.capability_masks import NAMED, Question
 from mtm.config import TrainConfig
 from mtm.errors import ConfigError
 from mtm.losses import token_errors
-from mtm.masks import MaskFunction, Question
+from mtm.masks import MaskFunction
 from mtm.modalities import Modality
 from mtm.normalizer import Normalizer
 from mtm.randomness import Purpose, generator
@@ -153,7 +153,7 @@ class Validator:
 
 def capabilities_of(config: TrainConfig) -> tuple[str, ...]:
     """What a network with these settings can be asked: a perceptron only what it was trained on."""
-    if config.model.network == "mlp" and config.mask in masks.NAMED:
+    if config.model.network == "mlp" and config.mask in NAMED:
         return (config.mask,)
     return CAPABILITIES
 
@@ -165,7 +165,7 @@ def _possible_questions(
     questions = {}
     for name in names:
         try:
-            questions[name] = masks.NAMED[name].question(modalities, segment_length)
+            questions[name] = NAMED[name].question(modalities, segment_length)
         except ConfigError:
             continue  # such as rcbc without returns: there is nothing to measure
     return questions

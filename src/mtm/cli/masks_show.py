@@ -9,6 +9,7 @@ import numpy as np
 import tyro
 
 from mtm import masks
+from mtm.capability_masks import NAMED, NamedPattern
 from mtm.config import TrainConfig
 from mtm.errors import ConfigError
 from mtm.modalities import ROLE_OF_NAME, Modality
@@ -43,7 +44,7 @@ def main(words: Sequence[str]) -> None:
     print("■ visible  ? wanted  · hidden")
     for name, grids in drawn.items():
         print(f"\n{name}: {masks.summary(name)}")
-        if name not in masks.NAMED:
+        if name not in NAMED:
             print(
                 f"Drawn as `mtm train` does by default: in {USUAL.whole_modalities:.0%} of the "
                 "samples each modality is\nshown or hidden as a whole (--whole-modalities)."
@@ -57,7 +58,7 @@ def _grids(name: str, arguments: Arguments) -> list[str]:
         Modality(name, role=ROLE_OF_NAME.get(name, "state")) for name in arguments.modalities
     ]
     mask = masks.training_mask(replace(USUAL, mask=name))
-    if isinstance(mask, masks.NamedPattern):
+    if isinstance(mask, NamedPattern):
         try:
             question = mask.question(modalities, arguments.length)
         except ConfigError as error:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtm import checkpoint, masks
+from mtm import checkpoint
+from mtm.capability_masks import NAMED
 from mtm.checkpoint import write_atomically
 from mtm.errors import DataError, MTMError, RunError, require
 from mtm.evaluate import held_out_episodes
@@ -90,7 +91,7 @@ def _predictions(
     from mtm.report import pictures
 
     sections = []
-    for name, pattern in masks.NAMED.items():
+    for name, pattern in NAMED.items():
         try:
             figure = pictures.capability(run, held_out, name)
         except MTMError as error:

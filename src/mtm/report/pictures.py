@@ -10,10 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from mtm import masks
 from mtm.asking import ask, modality_of, only
+from mtm.capability_masks import NAMED, Question
 from mtm.errors import ConfigError
-from mtm.masks import Question
 from mtm.modalities import Modality
 from mtm.queries import forward_dynamics
 from mtm.run import Run
@@ -50,7 +49,7 @@ def training_curves(rows: Sequence[Mapping[str, float]], modalities: Sequence[Mo
 def capability(run: Run, held_out: TrajectoryDataset, name: str) -> Figure:
     """Prediction against truth along a held-out episode, and the mask under it."""
     T = run.model.config.segment_length
-    question = masks.NAMED[name].question(run.modalities, T)
+    question = NAMED[name].question(run.modalities, T)
     wanted = [m for i, m in enumerate(run.modalities) if question.wanted[:, i].any()]
     episode = int(np.argmax(held_out.present_steps(wanted[0].name)))
     segments = Segments(held_out.subset([episode]), T)
