@@ -351,14 +351,17 @@ def test_masking_and_length_are_drawn(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scale", "mask"), [("cpu", "random-autoregressive"), ("paper", "random-autoregressive+id")]
+    ("scale", "steps", "share"),
+    [("cpu", 100_160, 0.1), ("cpu", 200_012, 0.03), ("paper", 1_000_000, 0.01)],
 )
 def test_two_stages_are_taught_alike_with_and_without_state_only_data(
-    scale: str, mask: str
+    monkeypatch: pytest.MonkeyPatch, scale: str, steps: int, share: float
 ) -> None:
+    monkeypatch.setattr(heteromodal, "facts", lambda spec: replace(HOPPER, steps=steps))
     specs = heteromodal.runs(SCALES[scale], [HOPPER.spec], 1)
     trained = [s.settings["train"] for s in specs if s.method == "mtm"]
-    assert [t["mask"] for t in trained] == [mask, mask]
+    assert [t["mask"] for t in trained] == ["random-autoregressive+id"] * 2
+    assert [t["drop"] for t in trained] == [[f"actions={1 - share}"]] * 2
     assert [t["complete_share"] for t in trained] == [1.0, 0.5]
 
 
@@ -368,13 +371,16 @@ def test_heteromodal_and_data_efficiency_are_drawn(tmp_path: Path) -> None:
     made = made_up(specs, lambda spec, task: scores[task])
     drawn = heteromodal.draw(made, tmp_path)
     assert drawn.tables[0].rows == [
-        [HOPPER.name, "10%, about 100,000 steps", "10.0", "20.0", "30.0", "20.0", "30.0", "10.0"]
+        [
+            *(HOPPER.name, "10%, about 100,000 steps"),
+            *("10.0", "20.0", "20.0", "30.0", "20.0", "30.0", "10.0"),
+        ]
     ]
-    assert [c.verdict for c in drawn.claims] == ["holds"] * 4
+    assert [c.verdict for c in drawn.claims] == ["holds"] * 6
     shared = data_efficiency.runs(SMOKE, [HOPPER.spec], 1)
     assert {s.key("") for s in shared} < {s.key("") for s in specs}
     drawn = data_efficiency.draw(made_up(shared, lambda spec, task: scores[task]), tmp_path)
-    assert drawn.tables[0].rows == [[HOPPER.name, "10%", "100,000", "10.0", "20.0", "30.0"]]
+    assert drawn.tables[0].rows == [[HOPPER.name, "10%", "100,000", "10.0", "20.0", "20.0", "30.0"]]
 
 
 def test_representation_is_drawn(tmp_path: Path) -> None:

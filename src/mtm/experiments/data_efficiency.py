@@ -21,7 +21,7 @@ DATA = {
     "paper": ("d4rl:hopper-expert-v2", "d4rl:door-expert-v1"),
 }
 
-SERIES = ("MLP", "MTM", "Heteromodal MTM")
+SERIES = ("MLP", "MLP, return-conditioned", "MTM", "Heteromodal MTM")
 
 
 def runs(scale: Scale, data: Sequence[str], seeds: int) -> list[RunSpec]:

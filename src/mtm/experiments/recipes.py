@@ -32,7 +32,7 @@ NAMES = {
 
 WHAT_ACTING_SEES = (
     "RCBC of MTM, S-MTM and MLP sees the current state and return alone, though S-MTM's mask also "
-    "shows it the past; two-stage acting sees past states, BC of MTM and S-MTM past states and "
+    "shows it the past; so does two-stage acting. BC of MTM and S-MTM sees past states and "
     "actions, DT its own context."
 )
 """A note for every page on which they act."""

@@ -17,9 +17,8 @@ class Scale:
         train: Settings of MTM.
         seeds: How many, if not said otherwise.
         episodes: Of every policy and target.
-        labelled: Share of episodes with actions in `heteromodal`: some 10,000 steps, as in the
-            paper, of a data set of the size that the scale is meant for.
-        shares: The same in `data-efficiency`.
+        shares: Of the episodes that have actions, in `data-efficiency`; `heteromodal` takes the one
+            that comes nearest to the paper's number of steps.
         lengths: Segment lengths of `length`.
         threads: CPU threads of every run.
     """
@@ -29,7 +28,6 @@ class Scale:
     train: TrainConfig
     seeds: int
     episodes: int
-    labelled: float
     shares: tuple[float, ...]
     lengths: tuple[int, ...]
     threads: int
@@ -46,7 +44,6 @@ SCALES = {
         train=_smoke(),
         seeds=1,
         episodes=1,
-        labelled=0.1,
         shares=(0.1,),
         lengths=(2, 4),
         threads=1,
@@ -57,7 +54,6 @@ SCALES = {
         train=preset("cpu"),
         seeds=2,
         episodes=20,
-        labelled=0.1,
         shares=(0.01, 0.03, 0.1),
         lengths=(2, 4, 8),
         threads=1,
@@ -68,7 +64,6 @@ SCALES = {
         train=preset("paper"),
         seeds=4,
         episodes=20,
-        labelled=0.01,
         shares=(0.01, 0.03, 0.1, 0.3, 0.95),
         lengths=(2, 4, 8, 16, 32),
         threads=4,
