@@ -34,7 +34,7 @@ class TD3Config:
 
     variant: Variant = "raw"
     """What the networks read; see VARIANTS."""
-    updates: int = 20_000
+    updates: int = 6000
     """Of actor and critics."""
     batch_size: int = 256
     """Transitions per update."""
@@ -56,9 +56,9 @@ class TD3Config:
     """Put the normalised state after every encoding."""
     seed: int = 0
     """Makes weights, batches and noise."""
-    evaluate_every: int = 1000
+    evaluate_every: int = 500
     """Updates between evaluations; each is followed by a checkpoint."""
-    evaluation_episodes: int = 10
+    evaluation_episodes: int = 5
     """Episodes of each evaluation."""
 
     def __post_init__(self) -> None:
@@ -83,7 +83,14 @@ TD3_PRESETS: dict[str, TD3Config] = {
         updates=20, batch_size=32, hidden=32, evaluate_every=10, evaluation_episodes=1
     ),
     "cpu": TD3Config(),
-    "paper": TD3Config(updates=100_000, batch_size=1024, hidden=1024, learning_rate=1e-4),
+    "paper": TD3Config(
+        updates=100_000,
+        batch_size=1024,
+        hidden=1024,
+        learning_rate=1e-4,
+        evaluate_every=1000,
+        evaluation_episodes=10,
+    ),
 }
 """`tiny`: seconds, for tests. `cpu`: minutes on a core. `paper`: ExORL's sizes."""
 
