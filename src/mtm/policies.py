@@ -106,15 +106,18 @@ def two_stage(
     target: TargetSpec = "auto",
     *,
     future: int | None = None,
-    history: int | None = None,
+    history: int = 0,
 ) -> MaskedPolicy:
     """First predict the states that go with a return, then the action that leads to them.
+
+    Both stages show what training shows: states until now and the return, then states alone. A run
+    for this wants the mask of inverse dynamics among those of its training (docs/missing-data.md).
 
     Args:
         run: A trained run.
         target: As for `return_conditioned`.
         future: How many states to predict; None: two, or one if the segment has no room for two.
-        history: Past states to show; None: as many as fit.
+        history: Past states to show; docs/implementation-details.md compares none and one.
 
     Raises:
         ConfigError: No state is to be predicted, or there is no room for one.
@@ -125,9 +128,8 @@ def two_stage(
             f"two-stage acting predicts at least one state, got {ahead}; the run's segments have "
             f"{run.model.config.segment_length} step(s), of which one is the current one."
         )
-    past = longest_history(run, ahead) if history is None else history
     asked = resolve_target(run, target)
-    return MaskedPolicy(run, [Way(target=asked, future=ahead, history=past)])
+    return MaskedPolicy(run, [Way(target=asked, future=ahead, history=history)])
 
 
 def tracking(
@@ -271,9 +273,9 @@ class MaskedPolicy:
         if self.returns is not None:
             asked = ~np.isnan(self._targets)
             window[self.returns.name] = self._asked_returns()
-            # What was asked for in the past says nothing that the question now does not.
-            shown = plans | (time == now)
-            visible[:, :, self.index[self.returns.name]] = shown & asked[:, None]
+            # What was asked for in the past says nothing that the question now does not, and the
+            # masks of training show no return after the first hidden state.
+            visible[:, :, self.index[self.returns.name]] = (time == now) & asked[:, None]
         return window, visible
 
     def _wanted(self, rows: NDArray[np.int64], predicted: BoolArray) -> BoolArray:
@@ -307,11 +309,7 @@ class MaskedPolicy:
     def _act_by_inverse_dynamics(
         self, plans: BoolArray, imagined: NDArray[Any] | None
     ) -> NDArray[Any]:
-        """Show states until now and after it, and what is asked for; ask for the action between.
-
-        Imagined states are never quite right, and inverse dynamics alone would take every small
-        flaw in them for the effect of an action. The return keeps it to what the data do.
-        """
+        """Show states until now and after it, and nothing else; ask for the action between."""
         rows = np.flatnonzero(plans)
         states = self._past_states[rows].copy()
         now = self._filled[rows]
@@ -329,13 +327,7 @@ class MaskedPolicy:
         visible[:, :, self.index[self.states.name]] = np.arange(self.length)[None, :] <= until
         wanted = np.zeros_like(visible)
         wanted[np.arange(len(rows)), now, self.index[self.actions.name]] = True
-        given = {self.states.name: states}
-        if self.returns is not None:
-            given[self.returns.name] = self._asked_returns()[rows]
-            asked = ~np.isnan(self._targets[rows])
-            is_now = np.arange(self.length)[None, :] == now[:, None]
-            visible[:, :, self.index[self.returns.name]] = is_now & asked[:, None]
-        answer = ask(self.run, given, visible, [self.actions.name], wanted)
+        answer = ask(self.run, {self.states.name: states}, visible, [self.actions.name], wanted)
         return answer[self.actions.name][np.arange(len(rows)), now]
 
 

@@ -29,7 +29,7 @@ class Arguments:
     future: int | None = None
     """two_stage: how many states to predict before acting; two if not given."""
     history: int | None = None
-    """Past steps to show the model; if not given, none for rcbc, else all that it can see."""
+    """Past steps to show the model; if not given, all that it can see for bc, else none."""
     episodes: int = 10
     """How many."""
     seed: int = 0
@@ -79,7 +79,7 @@ def _policy(run: Run, arguments: Arguments) -> MaskedPolicy:
 
     if arguments.policy == "bc":
         return policies.behavior_cloning(run, history=arguments.history)
-    history = arguments.history
+    history = arguments.history or 0
     if arguments.policy == "two_stage":
         return policies.two_stage(run, arguments.target, future=arguments.future, history=history)
-    return policies.return_conditioned(run, arguments.target, history=history or 0)
+    return policies.return_conditioned(run, arguments.target, history=history)
