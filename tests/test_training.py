@@ -18,16 +18,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from lightning_fabric import Fabric
 
 import mtm
 from mtm import checkpoint, masks
 from mtm.config import DeviceConfig, ModelConfig, OptimizerConfig, ReturnsConfig, TrainConfig
 from mtm.datasets import builtin
 from mtm.errors import ConfigError, DataError, RunError
+from mtm.loop import BatchMaker
+from mtm.masks import training_mask
 from mtm.modalities import Modality
 from mtm.model import MTM
 from mtm.network import make_network
+from mtm.normalizer import Normalizer
 from mtm.optimization import Muon, learning_rate, make_optimizers
+from mtm.run import Description
+from mtm.segments import Segments
 from mtm.trackers import read_metrics
 from mtm.training import prepare, train
 from mtm.trajectories import TrajectoryDataset
@@ -615,3 +621,24 @@ def test_two_processes_match_one_with_the_joined_batch(tmp_path) -> None:
     logged = [(tmp_path / n / "metrics.csv").read_text().splitlines()[1] for n in ("one", "two")]
     losses = [[float(cell) for cell in line.split(",")[1:5]] for line in logged]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_samples_are_asked_only_for_what_they_have() -> None:
+    config = replace(mtm.preset("tiny"), mask="fd+id", batch_size=64)
+    data = prepare(builtin.point_mass(20, 30), config).without(episodes={"actions": 0.5})
+    description = Description(config, data.modalities, Normalizer.fit(data), {})
+    make_batch = BatchMaker(
+        Fabric(accelerator="cpu", devices=1),
+        description,
+        Segments(data, config.model.segment_length),
+        training_mask(config),
+    )
+    inputs = make_batch(0)
+    visible = inputs.visible.view(inputs.scored.shape)
+    names = [m.name for m in data.modalities]
+    states, actions = names.index("states"), names.index("actions")
+    lacks_actions = ~inputs.scored[:, :, actions].any(dim=1)
+    all_states = visible[:, :, states].all(dim=1)  # inverse dynamics; the other mask hides the last
+    assert 10 < lacks_actions.sum() < 54
+    assert not all_states[lacks_actions].any()
+    assert 5 < all_states[~lacks_actions].sum() < (~lacks_actions).sum() - 5

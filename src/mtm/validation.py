@@ -17,7 +17,7 @@ from mtm.capability_masks import NAMED, Question
 from mtm.config import TrainConfig
 from mtm.errors import ConfigError
 from mtm.losses import token_errors
-from mtm.masks import MaskFunction
+from mtm.masks import MaskFunction, draw_masks
 from mtm.modalities import Modality
 from mtm.normalizer import Normalizer
 from mtm.randomness import Purpose, generator
@@ -61,9 +61,8 @@ class Validator:
         self._parts = ("hidden",) if hidden_only else ("hidden", "visible")
         pool = Segments(dataset, segment_length)
         numbers = pool.spread(segments, seed)
-        visible = mask(
-            self.modalities, segment_length, len(numbers), generator(seed, Purpose.VALIDATION, 1)
-        )
+        rng = generator(seed, Purpose.VALIDATION, 1)
+        visible = draw_masks(mask, self.modalities, pool.present(numbers), rng)
         self._batches = []
         for start in range(0, len(numbers), BATCH_SIZE):
             part = slice(start, start + BATCH_SIZE)
