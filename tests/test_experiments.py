@@ -391,24 +391,30 @@ def test_representation_is_drawn(tmp_path: Path) -> None:
     made = made_up(specs, lambda s, task: rates.get(s.settings["td3"]["variant"], 0.5))
     drawn = representation.draw(made, tmp_path)
     rows = {row[1]: row[2:] for row in drawn.tables[0].rows}
-    assert rows["raw"] == ["75.0", "75.0", "100.0", "100", "50", "1.00"]
-    assert rows["state-finetuned"] == ["150.0", "150.0", "200.0", "50", "25", "0.50"]
-    assert rows["state-frozen"] == ["37.5", "37.5", "50.0", "≥ 200", "≥ 100", "≥ 2.00"]
-    assert [c.verdict == "holds" for c in drawn.claims] == [False, True, False, False]
-    assert {r["what"] for r in drawn.records if not r["all_reach"]} == {
-        *("area, by updates", "area, by seconds", "final return"),
-        *("updates", "seconds", "updates / raw's"),
+    assert rows["raw"] == ["75.0", "75.0", "100.0", "150", "1.00", "75", "1.00"]
+    assert rows["state-finetuned"] == ["150.0", "150.0", "200.0", "75", "0.50", "38", "0.50"]
+    assert rows["state-frozen"] == ["37.5", "37.5", "50.0", "never", "-", "never", "-"]
+    holding = [c.text for c in drawn.claims if c.verdict == "holds"]
+    assert len(drawn.claims) == 12
+    assert len(holding) == 3
+    assert all(text.startswith("state-finetuned") for text in holding)
+    assert {r["variant"] for r in drawn.records if not r["reached"]} == {
+        *("state-frozen", "state-action-frozen", "state-action-finetuned")
     }
     assert all((tmp_path / name).stat().st_size > 5000 for name in drawn.pictures)
     a_file = tmp_path / "hopper.hdf5"
     a_file.touch()
-    walker = representation.runs(SCALES["cpu"], [str(a_file), "/data/walker"], 1)
+    folder = tmp_path / "walker"
+    folder.mkdir()
+    walker = representation.runs(SCALES["cpu"], [str(a_file), str(folder)], 1)
     assert {spec.data for spec in walker} == {
-        *("/data/walker", "exorl:stand:/data/walker", "exorl:walk:/data/walker")
+        *(str(folder), f"exorl:stand:{folder}", f"exorl:walk:{folder}")
     }
-    assert representation.runs(SCALES["cpu"], ["exorl:/data/walker"], 1) == walker
+    for same in (f"exorl:{folder}", f"exorl:run:{folder}"):
+        assert representation.runs(SCALES["cpu"], [same], 1) == walker
+    assert representation.runs(SCALES["cpu"], ["d4rl:hopper-medium-v2"], 1) == []
     expected = replace(td3_preset("cpu"), variant="raw", seed=1)
-    agents = representation.runs(SCALES["cpu"], ["/data/walker"], 2)
+    agents = representation.runs(SCALES["cpu"], [str(folder)], 2)
     assert agents[12].settings["td3"] == asdict(expected)  # the key holds all settings
 
 

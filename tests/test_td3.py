@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 pytest.importorskip("torchrl", reason="the extra `baselines` is not installed")
 pytest.importorskip("gymnasium", reason="the extra `sim` is not installed")
@@ -21,11 +22,20 @@ from mtm.baselines import load_agent
 from mtm.baselines.td3 import train_td3
 from mtm.baselines.td3_agent import TD3Agent
 from mtm.baselines.td3_config import VARIANTS, TD3Config, td3_preset
-from mtm.baselines.td3_curve import Point, area, final_return, first_to_reach, read_curve
+from mtm.baselines.td3_curve import (
+    Point,
+    area,
+    final_return,
+    first_to_reach,
+    mean_curve,
+    read_curve,
+)
 from mtm.baselines.td3_data import EncodedTransitions
 from mtm.config import preset
 from mtm.datasets import walker_rewards
 from mtm.errors import ConfigError, DataError, RunError
+from mtm.experiments.representation import UNITS
+from mtm.experiments.reproduce import Order, reproduce
 from mtm.run import Run, load_run
 from mtm.training import train
 from mtm.trajectories import TrajectoryDataset
@@ -371,6 +381,15 @@ def test_rewards_are_those_of_the_task(walker, monkeypatch, tmp_path) -> None:
         assert json.loads((out / "config.json").read_text())["environment"] == f"dmc:walker-{task}"
 
 
+def test_from_a_folder_without_a_task_to_the_page_of_learning_curves(walker, tmp_path) -> None:
+    pytest.importorskip("dm_control", reason="dm_control is not installed (extra sim)")
+    order = Order(("representation",), "smoke", (str(walker),), seeds=1, out=tmp_path / "results")
+    (page,) = reproduce(order, Console(quiet=True))
+    rows = [row for row in page.read_text().splitlines() if row.startswith("| walk, walker |")]
+    assert [row.split(" | ")[1] for row in rows] == list(VARIANTS)
+    assert all((page.parent / f"representation-{unit}.png").exists() for unit in UNITS)
+
+
 def test_data_without_physics(walker, tmp_path) -> None:
     file = next(walker.glob("*.npz"))
     with np.load(file) as stored:
@@ -387,6 +406,11 @@ def test_numbers_of_a_curve() -> None:
     assert area(CURVE) == pytest.approx((10 * 5 + 20 * 20) / 30)
     assert area(CURVE, "seconds", since=1.5, until=3.0) == pytest.approx((0.5 * 7.5 + 15) / 1.5)
     assert area(CURVE, "seconds", since=3.0, until=2.0) == 10.0
-    assert first_to_reach(CURVE, 10.0) == CURVE[1]
-    assert first_to_reach(CURVE, 31.0) is None
+    longer = [*CURVE, Point(50, 5.0, 2.0, 1.0), Point(60, 6.0, 28.0, 1.0)]
+    assert first_to_reach(longer, 13.0) == longer[2]  # (0 + 10 + 30) / 3
+    assert first_to_reach(longer, 20.0) == longer[4]  # not the lucky third
+    assert first_to_reach(longer, 20.1) is None
+    assert first_to_reach(CURVE[:2], 5.0) == CURVE[1]  # the mean of what there is
+    doubled = [Point(p.updates, p.seconds * 3, p.return_mean * 3, 0.0) for p in CURVE]
+    assert mean_curve([CURVE, doubled])[2] == Point(40, 8.0, 60.0, 0.5)
     assert final_return([CURVE[2], *CURVE, *CURVE[:2]]) == 10.0  # of the last five

@@ -18,6 +18,8 @@ Unit: TypeAlias = Literal["updates", "seconds"]
 CURVE_FILE = "curve.csv"
 FINAL_EVALUATIONS = 5
 """How many make the final return; one alone is noisy."""
+SMOOTHED_OVER = 3
+"""Evaluations in a row whose mean must reach a return: a single one gets there by luck."""
 
 COLUMNS = ("seconds", "return_mean", "return_std", "critic_loss", "actor_loss")
 
@@ -77,9 +79,30 @@ def area(
     return float(np.diff(inside) @ (heights[:-1] + heights[1:]) / 2 / (end - start))
 
 
+def mean_curve(curves: Sequence[Curve]) -> Curve:
+    """Curves of several seeds as one: evaluation i of each together, as far as all have it."""
+    return [
+        Point(
+            same[0].updates,
+            fmean(point.seconds for point in same),
+            fmean(point.return_mean for point in same),
+            fmean(point.return_std for point in same),
+        )
+        for same in zip(*curves, strict=False)
+    ]
+
+
 def first_to_reach(curve: Curve, target: float) -> Point | None:
-    """The first evaluation with at least this mean return; None if there is none."""
-    return next((point for point in curve if point.return_mean >= target), None)
+    """The first evaluation that, with those just before it, has this mean return.
+
+    The mean is over `SMOOTHED_OVER` evaluations, or all where there are fewer; None if it never
+    gets there.
+    """
+    over = min(SMOOTHED_OVER, len(curve))
+    for end in range(over, len(curve) + 1):
+        if fmean(point.return_mean for point in curve[end - over : end]) >= target:
+            return curve[end - 1]
+    return None
 
 
 def final_return(curve: Curve) -> float:

@@ -10,17 +10,19 @@ from typing import Any, get_args
 from mtm.baselines.td3_config import VARIANTS, td3_preset
 from mtm.baselines.td3_curve import (
     FINAL_EVALUATIONS,
+    SMOOTHED_OVER,
     Curve,
     Unit,
     area,
     final_return,
     first_to_reach,
     from_points,
+    mean_curve,
 )
 from mtm.experiments import pictures, recipes
 from mtm.experiments.data import absolute
 from mtm.experiments.drawing import Drawing, Pair, Table, claim, over_seeds, record
-from mtm.experiments.over_seeds import Number, text
+from mtm.experiments.over_seeds import Lead, Number, text
 from mtm.experiments.runner import Result
 from mtm.experiments.scales import Scale
 from mtm.experiments.spec import RunSpec
@@ -29,14 +31,12 @@ from mtm.plain_settings import from_plain
 TITLE = "Representations that speed up TD3"
 
 DATA: dict[str, tuple[str, ...]] = {"smoke": ("builtin:hopper",), "cpu": (), "paper": ()}
-NEEDED = "a folder that `mtm collect --env dmc:walker-walk --explore` has written"
+NEEDED = (
+    "a folder that `mtm collect --explore --env dmc:walker-walk --explore-reward knn` has written"
+)
 
-TASKS: dict[str, tuple[str | None, ...]] = {
-    "smoke": (None,),
-    "cpu": ("stand", "walk"),
-    "paper": ("stand", "walk", "run"),
-}
-"""Scale -> tasks of the walker whose rewards are relabelled; None: the data's own rewards."""
+TASKS = {"smoke": ("walk",), "cpu": ("stand", "walk"), "paper": ("stand", "walk", "run")}
+"""Scale -> tasks of the walker whose rewards are computed from the physics in such a folder."""
 
 RAW = "raw"
 """The variant that the others are compared with."""
@@ -45,18 +45,29 @@ UNITS: tuple[Unit, ...] = get_args(Unit)
 
 COLUMNS = (
     *("task", "TD3 on", "area, by updates", "area, by seconds", "final return"),
-    *("updates to raw's final return", "seconds to it", "updates / raw's"),
+    *("updates to raw's final return", "/ raw's", "seconds to it", "/ raw's"),
 )
 
+CLAIMS: dict[str, tuple[str, Lead]] = {
+    "updates": ("reaches raw TD3's final return in fewer updates", "better"),
+    "seconds": ("reaches it in less time", "better"),
+    "area, by updates": (
+        "has the larger area under its curve, by more than the spread",
+        "clearly better",
+    ),
+}
+"""What is compared with raw -> the claim, and the lead that it wants."""
+
 NOTES = (
-    f"Final return: the mean of the last {FINAL_EVALUATIONS} evaluations; raw's is dashed.",
+    f"Final return: the mean of the last {FINAL_EVALUATIONS} evaluations; raw's is dashed. It is "
+    "where raw has come to, which need not be as far as it ever gets.",
+    f"It is reached when the mean over seeds and over {SMOOTHED_OVER} evaluations in a row has it.",
     "The area under the curve is divided by the updates or seconds that it spans: a mean return. "
     "By seconds it begins where the slowest agent of the task has its first evaluation, and ends "
     "where the quickest has finished.",
-    "A seed that never reaches raw's final return counts with all its updates and seconds; ≥ marks "
-    "numbers with such a seed.",
     "Seconds are those of updates and of encoding the data, without evaluations and without "
     "pretraining, which is done once for all tasks; its own time is below.",
+    "The encoders normalise their states, raw TD3 reads them as they are, as ExORL's does.",
     "The paper shows curves without numbers.",
 )
 
@@ -64,18 +75,32 @@ NOTES = (
 def runs(scale: Scale, data: Sequence[str], seeds: int) -> list[RunSpec]:
     """A pretrained MTM of states and actions, and five TD3 agents on it for every task."""
     listed = []
-    if None not in TASKS[scale.name]:  # rewards are computed from a folder with physics
-        data = [absolute(d.removeprefix("exorl:")) for d in data if not Path(d).is_file()]
-    for d in data:
+    for d, tasks in _tasks(scale, data).items():
         for seed in range(seeds):
             only = {"modalities": ("states", "actions")}
             pretrained = recipes.masked(
                 scale, d, seed, tasks=(), changes=only, name="MTM, pretraining"
             )
             listed.append(pretrained)
-            for task in TASKS[scale.name]:
+            for task in tasks:
                 listed += [_agent(scale, d, seed, task, v, pretrained) for v in VARIANTS]
     return listed
+
+
+def _tasks(scale: Scale, data: Sequence[str]) -> dict[str, tuple[str | None, ...]]:
+    """Data -> tasks to learn from them; None: by the rewards that they have.
+
+    A folder has been explored: the rewards of all tasks follow from its physics. What is not a
+    folder serves the tests' scale only.
+    """
+    found: dict[str, tuple[str | None, ...]] = {}
+    for d in data:
+        folder = absolute(d.rpartition(":")[2]) if d.startswith("exorl:") else d
+        if Path(folder).is_dir():
+            found[folder] = TASKS[scale.name]
+        elif scale.name == "smoke":
+            found[d] = (None,)
+    return found
 
 
 def draw(results: Sequence[Result], out: Path) -> Drawing:
@@ -83,21 +108,23 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
     results = [r for r in results if r.spec.method == "td3"]
     tasks = list(dict.fromkeys(r.spec.data for r in results))
     rows, records = [], []
-    pairs: dict[str, list[Pair]] = {variant: [] for variant in VARIANTS if variant != RAW}
+    pairs: dict[tuple[str, str], list[Pair]] = {}
     for task in tasks:
         measured = {variant: _measure(results, task, variant) for variant in VARIANTS}
-        raw = measured[RAW].numbers["updates"]
+        raw = measured[RAW]
         for variant, mine in measured.items():
-            numbers = mine.numbers | {"updates / raw's": _over(mine.numbers["updates"], raw)}
-            rows.append([_shown(task), variant, *_cells(numbers, mine.all_reach)])
-            what = {"task": _shown(task), "variant": variant, "all_reach": mine.all_reach}
+            rows.append([_shown(task), variant, *_cells(mine, raw)])
+            what = {"task": _shown(task), "variant": variant, "reached": mine.reached}
+            numbers = mine.numbers | {f"{unit} / raw's": _over(mine, raw, unit) for unit in UNITS}
             records += [record(number, **what, what=name) for name, number in numbers.items()]
-            if variant != RAW:
-                pair = Pair(_shown(task), mine.numbers["updates"], raw, higher_is_better=False)
-                pairs[variant].append(pair)
+            for name in CLAIMS:
+                pair = Pair(_shown(task), mine.numbers[name], raw.numbers[name], name not in UNITS)
+                pairs.setdefault((variant, name), []).append(pair)
     claims = [
-        claim(f"{variant} reaches raw TD3's final return in fewer updates", cases, "better")
-        for variant, cases in pairs.items()
+        claim(f"{variant} {text_of}", pairs.get((variant, name), []), lead)
+        for variant in VARIANTS
+        if variant != RAW
+        for name, (text_of, lead) in CLAIMS.items()
     ]
     drawn = [_picture(results, tasks, unit, out) for unit in UNITS]
     return Drawing([Table("Learning speed", COLUMNS, rows)], records, claims, drawn, NOTES)
@@ -143,53 +170,49 @@ class _Measured:
     """What is read off the curves of a variant.
 
     Attributes:
-        numbers: Of the columns of the table, but the last.
-        all_reach: Whether every seed reaches raw's final return.
+        numbers: Of every seed; updates and seconds to raw's final return those of the mean curve,
+            all that were taken if it is never reached.
+        reached: Whether it is.
     """
 
     numbers: dict[str, Number | None]
-    all_reach: bool
+    reached: bool
 
 
 def _measure(results: Sequence[Result], task: str, variant: str) -> _Measured:
     mine, everyone = _of(results, task, variant), [r for r in results if r.spec.data == task]
-    goal = _number(_of(results, task, RAW), final_return)
     every = [_curve(r.value) for r in everyone if r.value is not None]
     since = max((curve[0].seconds for curve in every), default=0.0)
     until = min((curve[-1].seconds for curve in every), default=0.0)
-    numbers = {
+    numbers: dict[str, Number | None] = {
         "area, by updates": _number(mine, area),
         "area, by seconds": _number(mine, lambda curve: area(curve, "seconds", since, until)),
         "final return": _number(mine, final_return),
     }
-    curves = [_curve(r.value) for r in mine if r.value is not None]
-    reached = goal is not None and all(first_to_reach(c, goal.mean) for c in curves)
-    return _Measured(numbers | {unit: _effort(mine, goal, unit) for unit in UNITS}, reached)
+    goal = _number(_of(results, task, RAW), final_return)
+    curve = mean_curve([_curve(r.value) for r in mine if r.value is not None])
+    if goal is None or not curve:
+        return _Measured({**numbers, **dict.fromkeys(UNITS)}, reached=False)
+    first = first_to_reach(curve, goal.mean)
+    numbers |= {unit: Number((float(getattr(first or curve[-1], unit)),)) for unit in UNITS}
+    return _Measured(numbers, reached=first is not None)
 
 
-def _effort(results: Sequence[Result], goal: Number | None, unit: Unit) -> Number | None:
-    """Updates or seconds until a return; a seed that never has it counts with all of its own."""
-    if goal is None:
+def _over(mine: _Measured, raw: _Measured, unit: Unit) -> Number | None:
+    """Updates or seconds to raw's final return in units of its own; None if never."""
+    number, other = mine.numbers[unit], raw.numbers[unit]
+    if number is None or other is None or not mine.reached:
         return None
-    return _number(
-        results, lambda curve: float(getattr(first_to_reach(curve, goal.mean) or curve[-1], unit))
-    )
+    return Number((number.mean / other.mean,))
 
 
-def _over(number: Number | None, other: Number | None) -> Number | None:
-    """Every seed's value in units of the other's mean."""
-    if number is None or other is None:
-        return None
-    return Number(tuple(value / other.mean for value in number.values))
-
-
-def _cells(numbers: Mapping[str, Number | None], all_reach: bool) -> list[str]:
+def _cells(mine: _Measured, raw: _Measured) -> list[str]:
     """A row of the table after the task and the variant."""
-    forms = {"updates": ",.0f", "seconds": ",.0f", "updates / raw's": ".2f"}
-    cells = []
-    for name, number in numbers.items():
-        mark = "≥ " if name in forms and number is not None and not all_reach else ""
-        cells.append(mark + text(number, forms.get(name, ".1f")))
+    cells = [text(number) for name, number in mine.numbers.items() if name not in UNITS]
+    for unit in UNITS:
+        number = mine.numbers[unit]
+        cells.append(text(number, ",.0f") if mine.reached or number is None else "never")
+        cells.append(text(_over(mine, raw, unit), ".2f"))
     return cells
 
 
