@@ -147,6 +147,27 @@ def test_split_is_by_episode_seeded_and_complete(dataset: TrajectoryDataset) -> 
     assert rest.arrays["states"] is dataset.arrays["states"]
 
 
+@pytest.mark.parametrize(("labelled", "expected"), [(1, (1, 0)), (2, (1, 1)), (40, (38, 2))])
+def test_split_has_each_kind_of_episode_on_both_sides(
+    labelled: int, expected: tuple[int, int]
+) -> None:
+    states = np.zeros((100, 3, 2), np.float32)
+    episodes = [{"states": s, "actions": s} for s in states[:labelled]]
+    episodes += [{"states": s} for s in states[labelled:]]
+    data = TrajectoryDataset.from_episodes(episodes)
+    for seed in range(20):
+        rest, held_out = data.split(0.05, seed=seed)
+        with_actions = (3 * labelled > part.starts for part in (rest, held_out))
+        assert tuple(int(part.sum()) for part in with_actions) == expected
+        assert rest.num_episodes + held_out.num_episodes == 100
+
+
+def test_split_of_two_kinds_with_one_episode_each_holds_one_out() -> None:
+    states = np.zeros((3, 2), np.float32)
+    data = TrajectoryDataset.from_episodes([{"states": states}, {"actions": states}])
+    assert [part.num_episodes for part in data.split(0.05)] == [1, 1]
+
+
 def test_split_of_one_episode_says_what_to_do() -> None:
     data = make(offsets=[0, 6])
     with pytest.raises(DataError, match="validation_fraction=0"):

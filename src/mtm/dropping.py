@@ -15,6 +15,7 @@ from mtm.checks import CHUNK_STEPS
 from mtm.errors import ConfigError
 from mtm.modalities import BoolArray, IntArray
 from mtm.randomness import Purpose, generator
+from mtm.splitting import episodes_with
 
 
 def without_episodes(
@@ -22,7 +23,8 @@ def without_episodes(
 ) -> BoolArray:
     """Presence of a modality after a share of the episodes that have it lost it, (N,).
 
-    A share above 0 takes it from at least one episode, a share below 1 leaves it to at least one.
+    A share above 0 takes it from at least one episode, a share below 1 leaves it to at least one;
+    where only one has it, that one keeps it.
 
     Args:
         name: Of the modality; it chooses the random numbers.
@@ -36,8 +38,7 @@ def without_episodes(
         ConfigError: The share is not within 0 to 1.
     """
     _check(name, share)
-    until = np.append(0, np.cumsum(known, dtype=np.int64))
-    having = np.flatnonzero(until[ends] > until[starts])
+    having = np.flatnonzero(episodes_with(known, starts, ends))
     count = round(share * len(having))
     if 0 < share < 1:
         count = min(max(count, 1), len(having) - 1)

@@ -24,7 +24,7 @@ from mtm.modalities import (
     in_autoregressive_order,
     infer_modalities,
 )
-from mtm.randomness import Purpose, generator
+from mtm.splitting import episodes_to_hold_out
 
 
 @dataclass(frozen=True)
@@ -228,6 +228,8 @@ class TrajectoryDataset:
     ) -> tuple[TrajectoryDataset, TrajectoryDataset]:
         """Hold out `fraction` of the episodes, drawn with `seed`; returns (rest, held out).
 
+        Episodes that differ in which modalities they have are held out in equal shares.
+
         Raises:
             DataError: There are fewer than two episodes, so none can be held out.
         """
@@ -237,12 +239,8 @@ class TrajectoryDataset:
                 "least 2 are needed. Cut the recording into episodes, or train with "
                 "validation_fraction=0."
             )
-        held_out = min(max(round(fraction * self.num_episodes), 1), self.num_episodes - 1)
-        order = generator(seed, Purpose.SPLIT).permutation(self.num_episodes)
-        return (
-            self.subset(np.sort(order[held_out:])),
-            self.subset(np.sort(order[:held_out])),
-        )
+        held_out = episodes_to_hold_out(self.present, self.starts, self.ends, fraction, seed)
+        return self.subset(np.flatnonzero(~held_out)), self.subset(np.flatnonzero(held_out))
 
     def subset(self, episodes: ArrayLike) -> TrajectoryDataset:
         """A view of the episodes with these indices."""
