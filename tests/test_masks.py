@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mtm import config, masks
+from mtm.capability_masks import NAMED, Question
 from mtm.errors import ConfigError
 from mtm.masks import RandomAutoregressiveMask, RandomMask
 from mtm.modalities import Modality
@@ -22,24 +23,24 @@ PICTURES = {
 }
 
 
-def picture(question: masks.Question) -> tuple[str, ...]:
+def picture(question: Question) -> tuple[str, ...]:
     marks = np.where(question.visible, "■", np.where(question.wanted, "?", "·"))
     return tuple("".join(row) for row in marks.T)
 
 
-@pytest.mark.parametrize("name", masks.NAMED)
+@pytest.mark.parametrize("name", NAMED)
 def test_named_masks_look_like_their_pictures(name: str, modalities) -> None:
-    assert picture(masks.NAMED[name].question(modalities, 4)) == PICTURES[name]
+    assert picture(NAMED[name].question(modalities, 4)) == PICTURES[name]
 
 
 def test_an_earlier_moment_has_less_history(modalities) -> None:
-    question = masks.NAMED["rcbc"].question(modalities, 4, now=1)
+    question = NAMED["rcbc"].question(modalities, 4, now=1)
     assert picture(question) == ("■■··", "■■··", "■?··")
 
 
 def test_named_masks_go_by_role_not_by_name() -> None:
     own = [Modality("qpos"), Modality("torque", role="action"), Modality("qvel")]
-    assert picture(masks.NAMED["fd"].question(own, 3)) == ("■■?", "■■·", "■■?")
+    assert picture(NAMED["fd"].question(own, 3)) == ("■■?", "■■·", "■■?")
 
 
 def test_settings_name_the_same_masks() -> None:
@@ -49,9 +50,9 @@ def test_settings_name_the_same_masks() -> None:
         assert masks.make_mask(name) is not None
 
 
-@pytest.mark.parametrize("name", masks.NAMED)
+@pytest.mark.parametrize("name", NAMED)
 def test_specialised_training_draws_every_moment(name: str, modalities) -> None:
-    pattern = masks.NAMED[name]
+    pattern = NAMED[name]
     drawn = pattern(modalities, 4, 200, np.random.default_rng(0))
     expected = {
         pattern.question(modalities, 4, now).visible.tobytes() for now in pattern.moments(4)
@@ -100,7 +101,7 @@ def test_random_autoregressive_respects_its_weights(modalities) -> None:
 def test_a_mix_draws_from_all_its_parts(modalities) -> None:
     mixed = masks.make_mask("fd+id")
     drawn = {m.tobytes() for m in mixed(modalities, 4, 400, np.random.default_rng(0))}
-    fd, inverse = masks.NAMED["fd"], masks.NAMED["id"]
+    fd, inverse = NAMED["fd"], NAMED["id"]
     expected = {fd.question(modalities, 4, now).visible.tobytes() for now in range(3)}
     expected.add(inverse.question(modalities, 4).visible.tobytes())
     assert drawn == expected
@@ -114,10 +115,16 @@ def test_a_mix_asks_samples_only_for_what_they_have(modalities) -> None:
     present[300:600, 1:, 2] = False  # some
     mixed = masks.make_mask("fd+id")
     visible = masks.draw_masks(mixed, modalities, present, np.random.default_rng(0))
-    is_id = (visible == masks.NAMED["id"].question(modalities, 4).visible).all(axis=(1, 2))
+    is_id = (visible == NAMED["id"].question(modalities, 4).visible).all(axis=(1, 2))
     assert not is_id[:300].any()
     assert abs(is_id[300:600].mean() - 0.5) < 0.1
     assert abs(is_id[600:].mean() - 0.5) < 0.1
+    no_states = np.ones((300, 4, 3), bool)
+    no_states[:, :, 0] = False  # inverse dynamics would show nothing at all
+    shown = masks.draw_masks(
+        masks.make_mask("random+id"), modalities, no_states, np.random.default_rng(0)
+    )
+    assert (shown & no_states).any(axis=(1, 2)).all()
     only_returns = np.zeros((50, 4, 3), bool)
     only_returns[:, :, 1] = True  # neither mask asks for these
     assert masks.draw_masks(mixed, modalities, only_returns, np.random.default_rng(0)).any()
@@ -132,9 +139,9 @@ def test_any_modality_list_works() -> None:
     ("make", "message"),
     [
         (lambda m: masks.make_mask("rccb"), "unknown mask 'rccb'. Did you mean 'rcbc'"),
-        (lambda m: masks.NAMED["rcbc"].question(m[::2], 4), "role return"),
-        (lambda m: masks.NAMED["fd"].question(m, 1), "a segment of at least 2 steps, got 1"),
-        (lambda m: masks.NAMED["fd"].question(m, 4, now=3), r"allowed: \[0, 1, 2\]"),
+        (lambda m: NAMED["rcbc"].question(m[::2], 4), "role return"),
+        (lambda m: NAMED["fd"].question(m, 1), "a segment of at least 2 steps, got 1"),
+        (lambda m: NAMED["fd"].question(m, 4, now=3), r"allowed: \[0, 1, 2\]"),
         (
             lambda m: RandomAutoregressiveMask(weights={"state": 1})(
                 m, 4, 1, np.random.default_rng(0)
@@ -149,7 +156,7 @@ def test_faults_are_named(make, message: str, modalities) -> None:
 
 
 def test_the_grid_labels_its_rows(modalities) -> None:
-    question = masks.NAMED["rcbc"].question(modalities, 3)
+    question = NAMED["rcbc"].question(modalities, 3)
     assert masks.draw(question.visible, modalities, question.wanted) == "\n".join(
         [
             "          0  1  2",

@@ -133,6 +133,9 @@ def test_the_errors_that_are_told(run, gappy) -> None:
     assert told.by_mean == pytest.approx(1.0, abs=0.15)
     assert told.by_nearest is not None
     assert told.by_nearest > told.by_mean  # the states of this toy jump about
+    (few,) = relabel(run, gappy, held_out=logs(1, seed=11)).errors.values()
+    assert few.measured < 40
+    assert (few.surest, few.least_sure) == (None, None)  # too few to tell them apart
     assert told.raw == pytest.approx(
         told.error * run.normalizer.statistics["actions"].std[0] ** 2, rel=1e-4
     )
@@ -294,6 +297,8 @@ def test_what_cannot_be_relabelled(run, gappy, data, tmp_path) -> None:
         relabel(run, gappy, "action")
     with pytest.raises(DataError, match=r"nothing to fill: no step of logs \(75 steps\) lacks"):
         relabel(run, whole, ["actions", "states"])
+    with pytest.raises(DataError, match=r"Allowed: .*was trained on these alone"):
+        relabel(run, gappy, "torque")
     narrow = TrajectoryDataset.from_arrays({"states": np.zeros((9, 3))}, [0, 9])
     with pytest.raises(DataError, match=r"shape \(9, 3\); this model was trained on .* \(2,\)"):
         relabel(run, narrow)

@@ -21,7 +21,8 @@ import torch
 from lightning_fabric import Fabric
 
 import mtm
-from mtm import checkpoint, masks
+from mtm import checkpoint
+from mtm.capability_masks import NAMED
 from mtm.config import DeviceConfig, ModelConfig, OptimizerConfig, ReturnsConfig, TrainConfig
 from mtm.datasets import builtin
 from mtm.errors import ConfigError, DataError, RunError
@@ -169,7 +170,7 @@ def test_a_discrete_modality_is_learned(tmp_path) -> None:
     assert held_out["phase/hidden"] < 0.8 * np.log(4)  # well below guessing among four
 
 
-@pytest.mark.parametrize("mask", ["random", *masks.NAMED])
+@pytest.mark.parametrize("mask", ["random", *NAMED])
 def test_the_loop_trains_with_any_mask(point_mass, tiny, out, mask) -> None:
     run = train(point_mass, replace(tiny, mask=mask, steps=2), out, silent=True)
     assert run.description.train.mask == mask

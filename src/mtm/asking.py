@@ -79,7 +79,8 @@ def modality_of(run: Run, name: str) -> Modality:
     for m in run.modalities:
         if m.name == name:
             return m
-    raise DataError(unknown("modality", name, [m.name for m in run.modalities]))
+    known = [m.name for m in run.modalities]
+    raise DataError(unknown("modality", name, known) + f" {run.path} was trained on these alone.")
 
 
 def only(run: Run, role: Role) -> str:

@@ -121,20 +121,21 @@ class Confidence:
         regression: Gives scores; None where too few errors were measured for one.
         scores: Rising, (K,).
         errors: The mean error around each of these scores, rising, (K,).
-        crossed: The score of each measured error, given by a regression that did not see it, (n,).
+        crossed: The score of each measured error, given by a regression that did not see it, (n,);
+            None where there is no regression.
     """
 
     regression: Regression | None
     scores: Floats
     errors: Floats
-    crossed: Floats
+    crossed: Floats | None
 
     @classmethod
     def fit(cls, features: Floats, errors: Floats) -> Confidence:
         """Fit to measured errors (n,) and their features (n, F), in the order of the episodes."""
         n, half = len(errors), len(errors) // 2
         if n < FEWEST:
-            return cls(None, np.zeros(1), errors.mean(keepdims=True), np.zeros(n))
+            return cls(None, np.zeros(1), errors.mean(keepdims=True), None)
         first, second = slice(None, half), slice(half, None)
         crossed = np.concatenate(
             [

@@ -25,8 +25,9 @@ class LabelErrors:
         measured: Values that the errors are means of.
         error: Of the labels.
         raw: The same in the data's own units.
-        surest: Error of the half with the lower expected error.
-        least_sure: Error of the other half.
+        surest: Error of the half with the lower expected error; None if too few were measured to
+            tell one from the other.
+        least_sure: Error of the other half; None likewise.
         by_mean: Error of the mean, or of the commonest class, instead.
         by_nearest: Error of copying the value nearest in time instead, and the mean where an
             episode has none; None if none ever has one.
@@ -36,8 +37,8 @@ class LabelErrors:
     measured: int
     error: float
     raw: float
-    surest: float
-    least_sure: float
+    surest: float | None
+    least_sure: float | None
     by_mean: float
     by_nearest: float | None
 
@@ -88,11 +89,12 @@ class Trial:
         """All of them as one."""
         return cls(*(np.concatenate([getattr(t, key) for t in trials]) for key in _COLUMNS))
 
-    def summary(self, lacking: int, scores: Floats) -> LabelErrors:
-        """Means; the scores, (n,), rise with the expected error."""
-        order = np.argsort(scores, kind="stable")
-        half = len(order) // 2
-        surest, least_sure = self.error[order[:half]], self.error[order[half:]]
+    def summary(self, lacking: int, scores: Floats | None) -> LabelErrors:
+        """Means; the scores, (n,), rise with the expected error, if that is told at all."""
+        halves: list[float | None] = [None, None]
+        if scores is not None:
+            order = np.argsort(scores, kind="stable")
+            halves = [float(half.mean()) for half in np.array_split(self.error[order], 2)]
         alone = np.isnan(self.by_nearest)
         copied = np.where(alone, self.by_mean, self.by_nearest)
         return LabelErrors(
@@ -100,8 +102,8 @@ class Trial:
             measured=len(self.error),
             error=float(self.error.mean()),
             raw=float(self.raw.mean()),
-            surest=float(np.mean(surest if half else least_sure)),
-            least_sure=float(least_sure.mean()),
+            surest=halves[0],
+            least_sure=halves[1],
             by_mean=float(self.by_mean.mean()),
             by_nearest=None if alone.all() else float(copied.mean()),
         )

@@ -125,7 +125,7 @@ class MixedMask:
     def of_present(
         self, modalities: Sequence[Modality], present: BoolArray, rng: np.random.Generator
     ) -> BoolArray:
-        """As above, but a sample draws only masks that ask for something that it has.
+        """As above, but a sample draws only masks that show and ask for something that it has.
 
         All states shown to learn the actions between them teach nothing where no action was
         recorded: without this, data without actions would waste that share of their samples.
@@ -138,8 +138,12 @@ class MixedMask:
         B, T, _ = present.shape
         drawn = np.stack([mask(modalities, T, B, rng) for mask in self.parts])  # (parts, B, T, M)
         has = present.any(axis=1)  # (B, M)
-        asked = [_asked_for(mask, modalities, T) for mask in self.parts]
-        fits = np.stack([(has & wanted).any(axis=1) for wanted in asked])
+        fits = np.stack(
+            [
+                (has & shown).any(axis=1) & (has & wanted).any(axis=1)
+                for shown, wanted in (_columns(mask, modalities, T) for mask in self.parts)
+            ]
+        )
         fits |= ~fits.any(axis=0)  # nothing that any mask asks for: all the same
         place = (rng.random(B) * fits.sum(axis=0)).astype(np.int64)  # among the masks that fit
         chosen = (fits.cumsum(axis=0) > place).argmax(axis=0)
@@ -170,13 +174,14 @@ def draw_masks(
     return mask(modalities, segment_length, batch_size, rng)
 
 
-def _asked_for(
+def _columns(
     mask: MaskFunction, modalities: Sequence[Modality], segment_length: int
-) -> BoolArray:
-    """The modalities that a mask wants back, (M,); random masks ask for all."""
+) -> tuple[BoolArray, BoolArray]:
+    """The modalities that a mask shows and those that it wants back, (M,) each; random: all."""
     if not isinstance(mask, NamedPattern):
-        return np.ones(len(modalities), bool)
-    return np.asarray(mask.question(modalities, segment_length).wanted.any(axis=0))
+        return np.ones(len(modalities), bool), np.ones(len(modalities), bool)
+    question = mask.question(modalities, segment_length)
+    return np.any(question.visible, axis=0), np.any(question.wanted, axis=0)
 
 
 def _some_modalities(batch_size: int, count: int, rng: np.random.Generator) -> BoolArray:

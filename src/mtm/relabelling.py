@@ -119,7 +119,8 @@ class Relabelling:
         if not any(self._lacking.values()):
             raise DataError(
                 f"nothing to fill: no step of {self.dataset.metadata.source} "
-                f"({self.dataset.num_steps:,} steps) lacks {' or '.join(self.want)}."
+                f"({self.dataset.num_steps:,} steps) lacks {' or '.join(self.want)}. To fill what "
+                "a training took away (drop, gaps), leave the data out: the run finds them."
             )
         self._held_out = _some(shown_to(run, _labelled(run, held_out, reading)))
         self._confidence: dict[str, Confidence] = {}

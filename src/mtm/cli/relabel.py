@@ -65,7 +65,7 @@ def main(words: Sequence[str]) -> None:
     work = Relabelling(
         run,
         arguments.data,
-        arguments.want.split(","),
+        [name.strip() for name in arguments.want.split(",")],
         held_out=arguments.held_out,
         reading=None if arguments.reading == Reading() else arguments.reading,
     )
@@ -106,13 +106,12 @@ def _table(errors: Mapping[str, LabelErrors]) -> Table:
     for heading in ("values", "error", "raw", "surest\nhalf", "least\nsure", "mean", "nearest"):
         table.add_column(heading, justify="right")
     for name, e in errors.items():
-        numbers = (e.surest, e.least_sure, e.by_mean)
+        numbers = (e.surest, e.least_sure, e.by_mean, e.by_nearest)
         table.add_row(
             name,
             f"{e.measured:,}",
             f"{e.error:.4f}",
             f"{e.raw:.4g}",
-            *(f"{number:.4f}" for number in numbers),
-            "-" if e.by_nearest is None else f"{e.by_nearest:.4f}",
+            *("-" if number is None else f"{number:.4f}" for number in numbers),
         )
     return table

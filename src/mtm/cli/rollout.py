@@ -77,6 +77,8 @@ def main(words: Sequence[str]) -> None:
 def _policy(run: Run, arguments: Arguments) -> MaskedPolicy:
     from mtm import policies
 
+    if arguments.future is not None and arguments.policy != "two_stage":
+        raise ConfigError(f"--future is for --policy two_stage, got {arguments.policy}.")
     if arguments.policy == "bc":
         return policies.behavior_cloning(run, history=arguments.history)
     history = arguments.history or 0

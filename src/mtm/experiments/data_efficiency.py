@@ -21,7 +21,7 @@ DATA = {
     "paper": ("d4rl:hopper-expert-v2", "d4rl:door-expert-v1"),
 }
 
-SERIES = ("MLP", "MLP, return-conditioned", "MTM", "Heteromodal MTM")
+SERIES = ("MLP", "MLP, return-conditioned", "MTM", "MTM, two stages", "Heteromodal MTM")
 
 
 def runs(scale: Scale, data: Sequence[str], seeds: int) -> list[RunSpec]:
@@ -56,10 +56,13 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
     columns = ("data", "with actions", "about so many steps", *SERIES)
     claims = [
         claim("MTM is more data efficient than the MLP", pairs(results, "MTM", "MLP"), "better"),
-        claim(
-            "Heteromodal MTM outperforms MTM",
-            pairs(results, "Heteromodal MTM", "MTM"),
-            "better",
+        *(
+            claim(
+                f"Heteromodal MTM outperforms {other}",
+                pairs(results, "Heteromodal MTM", other),
+                "better",
+            )
+            for other in ("MTM", "MTM, two stages")
         ),
     ]
     notes = (

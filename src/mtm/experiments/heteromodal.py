@@ -122,7 +122,7 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
             pairs(results, "Heteromodal MTM", other),
             lead,
         )
-        for other in ("MTM", "MLP", "MLP, return-conditioned")
+        for other in ("MTM", "MTM, two stages", "MLP", "MLP, return-conditioned")
         for by, lead in leads.items()
     ]
     return Drawing([Table("Scores", columns, rows)], records, claims, [picture], notes)
