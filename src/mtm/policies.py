@@ -110,8 +110,8 @@ def two_stage(
 ) -> MaskedPolicy:
     """First predict the states that go with a return, then the action that leads to them.
 
-    Both stages show what training shows: states until now and the return, then states alone. A run
-    for this wants the mask of inverse dynamics among those of its training (docs/missing-data.md).
+    The first stage shows the state and the return now, the second states alone. It is steadier if
+    the run was trained with the mask of inverse dynamics too: `random-autoregressive+id`.
 
     Args:
         run: A trained run.
@@ -273,8 +273,8 @@ class MaskedPolicy:
         if self.returns is not None:
             asked = ~np.isnan(self._targets)
             window[self.returns.name] = self._asked_returns()
-            # What was asked for in the past says nothing that the question now does not, and the
-            # masks of training show no return after the first hidden state.
+            # What was asked for in the past says nothing that the question now does not, and no
+            # mask of training shows a state and all returns after it.
             visible[:, :, self.index[self.returns.name]] = (time == now) & asked[:, None]
         return window, visible
 
