@@ -54,6 +54,17 @@ def absolute(spec: str) -> str:
     return str(path.resolve()) if path.exists() else spec
 
 
+def name_of(spec: str) -> str:
+    """A data set's name for tables: `hopper-medium-v2`, `walk, FOLDER` for a task of ExORL's."""
+    prefix, colon, name = spec.partition(":")
+    if colon and prefix in ("d4rl", "builtin"):
+        return name
+    if prefix == "exorl":
+        task, _, folder = name.rpartition(":")
+        return ", ".join(filter(None, (task, Path(folder).name)))
+    return Path(spec).stem
+
+
 @cache
 def facts(spec: str) -> DataFacts:
     """Load a data set, downloading it if need be, and look at it.
@@ -67,7 +78,7 @@ def facts(spec: str) -> DataFacts:
     quality = BUILTIN_QUALITY.get(spec) or _quality(spec)
     return DataFacts(
         spec,
-        _name(spec),
+        name_of(spec),
         data.fingerprint,
         env_id,
         (key, quality) if key and quality else None,
@@ -78,11 +89,6 @@ def facts(spec: str) -> DataFacts:
     )
 
 
-def _name(spec: str) -> str:
-    prefix, colon, name = spec.partition(":")
-    return name if colon and prefix in ("d4rl", "builtin") else Path(spec).stem
-
-
 def _quality(spec: str) -> str | None:
-    words = re.sub(r"[^a-z]+", "-", _name(spec).lower())
+    words = re.sub(r"[^a-z]+", "-", name_of(spec).lower())
     return next((kind for word, kind in QUALITIES.items() if word in words), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, get_args
 
 from mtm.baselines.td3_config import VARIANTS, td3_preset
@@ -20,7 +20,7 @@ from mtm.baselines.td3_curve import (
     mean_curve,
 )
 from mtm.experiments import pictures, recipes
-from mtm.experiments.data import absolute
+from mtm.experiments.data import absolute, name_of
 from mtm.experiments.drawing import Drawing, Pair, Table, claim, over_seeds, record
 from mtm.experiments.over_seeds import Lead, Number, text
 from mtm.experiments.runner import Result
@@ -113,12 +113,12 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
         measured = {variant: _measure(results, task, variant) for variant in VARIANTS}
         raw = measured[RAW]
         for variant, mine in measured.items():
-            rows.append([_shown(task), variant, *_cells(mine, raw)])
-            what = {"task": _shown(task), "variant": variant, "reached": mine.reached}
+            rows.append([name_of(task), variant, *_cells(mine, raw)])
+            what = {"task": name_of(task), "variant": variant, "reached": mine.reached}
             numbers = mine.numbers | {f"{unit} / raw's": _over(mine, raw, unit) for unit in UNITS}
             records += [record(number, **what, what=name) for name, number in numbers.items()]
             for name in CLAIMS:
-                pair = Pair(_shown(task), mine.numbers[name], raw.numbers[name], name not in UNITS)
+                pair = Pair(name_of(task), mine.numbers[name], raw.numbers[name], name not in UNITS)
                 pairs.setdefault((variant, name), []).append(pair)
     claims = [
         claim(f"{variant} {text_of}", pairs.get((variant, name), []), lead)
@@ -137,7 +137,7 @@ def _agent(
     settings = {"td3": asdict(config), "threads": scale.threads}
     needs = () if variant == RAW else (pretrained,)
     rewarded = data if task is None else f"exorl:{task}:{data}"
-    label = f"{_shown(rewarded)} · TD3, {variant} · seed {seed}"
+    label = f"{name_of(rewarded)} · TD3, {variant} · seed {seed}"
     return RunSpec("td3", rewarded, seed, settings, label, needs)
 
 
@@ -146,15 +146,6 @@ def _of(results: Sequence[Result], task: str, variant: str) -> list[Result]:
     return [
         r for r in results if r.spec.data == task and r.spec.settings["td3"]["variant"] == variant
     ]
-
-
-def _shown(task: str) -> str:
-    """`walk, FOLDER` for data with relabelled rewards; else the data's own name."""
-    prefix, _, rest = task.partition(":")
-    if prefix != "exorl":
-        return PurePath(task).name
-    name, _, folder = rest.partition(":")
-    return f"{name}, {PurePath(folder).name}"
 
 
 def _curve(value: Mapping[str, Any]) -> Curve:
@@ -220,9 +211,9 @@ def _picture(results: Sequence[Result], tasks: Sequence[str], unit: Unit, out: P
     panels: dict[str, dict[str, list[tuple[float, Number]]]] = {}
     levels = {}
     for task in tasks:
-        panels[_shown(task)] = {v: _points(_of(results, task, v), unit) for v in VARIANTS}
+        panels[name_of(task)] = {v: _points(_of(results, task, v), unit) for v in VARIANTS}
         if (goal := _number(_of(results, task, RAW), final_return)) is not None:
-            levels[_shown(task)] = goal.mean
+            levels[name_of(task)] = goal.mean
     file = out / f"representation-{unit}.png"
     return pictures.lines(file, panels, xlabel=unit, ylabel="return", levels=levels)
 
