@@ -138,6 +138,15 @@ def test_two_stage_is_imagining_then_inverse_dynamics(run) -> None:
     np.testing.assert_allclose(action, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_two_stage_looks_as_far_as_its_training_did(run, point_mass, tiny, tmp_path) -> None:
+    assert [way.future for way in policies.two_stage(run).ways] == [2]
+    assert [way.future for way in policies.two_stage(run, history=2).ways] == [1]
+    config = replace(tiny, mask="random-autoregressive+id")
+    taught = train(point_mass, config, tmp_path / "run", silent=True)
+    assert [way.future for way in policies.two_stage(taught).ways] == [3]
+    assert [way.future for way in policies.two_stage(taught, history=1).ways] == [2]
+
+
 def test_tracking_looks_at_the_reference(run) -> None:
     reference = some_states(5, 1, seed=3)[:, 0]
     state = some_states(1, 1)[0]

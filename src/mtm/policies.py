@@ -51,7 +51,8 @@ class ModelPolicy(Policy, Protocol):
 
 
 FUTURE = 2
-"""States that two-stage acting predicts; docs/implementation-details.md compares one to three."""
+"""States that two-stage acting predicts where the run was not trained with the mask `id`, which
+shows all states of a segment; docs/implementation-details.md compares one to three."""
 
 SMALLEST_WORTH = 1e-100
 """Of a reward after many discounted steps; what is left is beyond the data long before."""
@@ -116,13 +117,14 @@ def two_stage(
     Args:
         run: A trained run.
         target: As for `return_conditioned`.
-        future: How many states to predict; None: two, or one if the segment has no room for two.
+        future: How many states to predict; None: as many as fit if the run was trained with the
+            mask `id`, else two at most.
         history: Past states to show; docs/implementation-details.md compares none and one.
 
     Raises:
         ConfigError: No state is to be predicted, or there is no room for one.
     """
-    ahead = min(FUTURE, longest_history(run)) if future is None else future
+    ahead = _usual_future(run, history) if future is None else future
     if ahead < 1:
         raise ConfigError(
             f"two-stage acting predicts at least one state, got {ahead}; the run's segments have "
@@ -146,6 +148,12 @@ def tracking(
     past = longest_history(run, future) if history is None else history
     states = np.asarray(reference, np.float32)
     return MaskedPolicy(run, [Way(future=future, reference=states, history=past)])
+
+
+def _usual_future(run: Run, history: int) -> int:
+    """As many states as the second stage is used to see."""
+    room = longest_history(run, history)
+    return room if "id" in run.description.train.mask.split("+") else min(FUTURE, room)
 
 
 def longest_history(run: Run, future: int = 0) -> int:

@@ -27,7 +27,8 @@ class Arguments:
     target: str = "auto"
     """auto, fraction:0.9, score:100, or a return such as 3000."""
     future: int | None = None
-    """two_stage: how many states to predict before acting; two if not given."""
+    """two_stage: how many states to predict before acting; if not given, two, or all that fit for a
+    run that was trained with the mask id."""
     history: int | None = None
     """Past steps to show the model; if not given, all that it can see for bc, else none."""
     episodes: int = 10
