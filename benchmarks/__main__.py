@@ -43,6 +43,7 @@ def main() -> None:
     console = Console(highlight=False)
     began = time.perf_counter()
     rows = [Row("machine", "torch.mm of 2048 x 2048", peak_flops() / 1e9, "GFLOP/s")]
+    console.print(_table(rows, "machine"))
     measures: dict[str, Callable[[], list[Row]]] = {
         "training": training.measure,
         "reference": lambda: reference.measure(arguments.reference),
@@ -57,9 +58,11 @@ def main() -> None:
         if part == "reference" and arguments.reference is None:
             console.print("the original is left out: --reference PATH names a checkout of it")
             continue
-        console.print(f"measuring {part} ...")
-        rows += measures[part]()
-    console.print(_table(rows))
+        started = time.perf_counter()
+        with console.status(f"measuring {part} ..."):
+            measured = measures[part]()
+        rows += measured
+        console.print(_table(measured, f"{part}, {time.perf_counter() - started:.0f} s"))
     seconds = time.perf_counter() - began
     result = {
         "about": here(),
@@ -72,8 +75,8 @@ def main() -> None:
     console.print(f"{arguments.out}; {seconds:.0f} s in all")
 
 
-def _table(rows: list[Row]) -> Table:
-    table = Table(box=SIMPLE_HEAD)
+def _table(rows: list[Row], title: str) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     table.add_column("part")
     table.add_column("what")
     table.add_column("measured", justify="right")

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from mtm.config import ModelConfig
+from mtm.dropout import drop
 from mtm.losses import reconstruction_losses, weighed_errors
 from mtm.masks import RandomAutoregressiveMask
 from mtm.modalities import Modality
-from mtm.model import MTM, between_visible, drop
+from mtm.model import MTM, between_visible
 from mtm.packing import Block, Layout
 
 MODALITIES = (

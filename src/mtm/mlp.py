@@ -15,8 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtm.config import ModelConfig
+from mtm.dropout import drop
 from mtm.modalities import Modality
-from mtm.model import Predictions, add_lines, drop
+from mtm.model import Predictions, add_lines
 
 
 class MLP(nn.Module):

@@ -23,9 +23,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mtm.attention import attend, attend_from
 from mtm.config import ModelConfig
+from mtm.dropout import drop
 from mtm.modalities import Modality
-from mtm.packing import Block, Layout, put, take
+from mtm.packing import Layout, put, take
 
 TOKEN_STD = 0.02
 """Spread of the initial mask tokens and modality encodings."""
@@ -257,57 +259,25 @@ class Layer(nn.Module):
 
     def _attention(self, x: Tensor, layout: Layout, wanted: Layout | None) -> Tensor:
         D, project = x.shape[-1], self.to_queries_keys_values
-        mixed = []
-        if wanted is None and layout.is_lonely:
+        if wanted is not None:
+            keys_values = F.linear(x, project.weight[D:], project.bias[D:])
+            queries = F.linear(take(x, wanted.tokens), project.weight[:D], project.bias[:D])
+            mixed = attend_from(queries, wanted, keys_values, layout, self.heads, self._dropped)
+        elif layout.is_lonely:
             # A token alone attends to itself: queries and keys decide nothing. No token at all goes
             # this way too: every weight gets a gradient (of zeros), which DDP waits for.
-            mixed.append(F.linear(x, project.weight[2 * D :], project.bias[2 * D :]))
-        elif wanted is None:
-            for rows, block in layout.split(project(x)):
-                q, k, v = self._by_head(rows, block, 3)
-                mixed.append(self._mix(q, k, v, block, block.attend))
+            mixed = F.linear(x, project.weight[2 * D :], project.bias[2 * D :])
         else:
-            (everything,) = layout.blocks
-            keys_values = F.linear(x, project.weight[D:], project.bias[D:])
-            k, v = self._by_head(keys_values, everything, 2)
-            queries = F.linear(take(x, wanted.tokens), project.weight[:D], project.bias[:D])
-            for rows, block in wanted.split(queries):
-                (q,) = self._by_head(rows, block, 1)
-                mine = slice(None) if block.samples is None else block.samples
-                mixed.append(self._mix(q, k[mine], v[mine], block, None))
-        out: Tensor = self.from_heads(torch.cat(mixed) if len(mixed) != 1 else mixed[0])
+            mixed = attend(project(x), layout, self.heads, self._dropped)
+        out: Tensor = self.from_heads(mixed)
         return out
 
-    def _mix(self, q: Tensor, k: Tensor, v: Tensor, block: Block, attend: Tensor | None) -> Tensor:
-        """Attention within a block; the result for its packed tokens, (packed, D)."""
-        dropout = self.dropout if self.training else 0.0
-        if k.shape[2] == 2 and attend is None and not dropout:
-            mixed = _attend_to_two(q, k, v)
-        else:
-            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attend, dropout_p=dropout)
-        mixed = mixed.transpose(1, 2).reshape(block.count * block.width, -1)
-        return mixed if block.slots is None else take(mixed, block.slots)
-
-    def _by_head(self, packed: Tensor, block: Block, parts: int) -> tuple[Tensor, ...]:
-        """(packed, parts * D) to `parts` tensors of (S, H, K, D/H), padded with zeros."""
-        S, K, H = block.count, block.width, self.heads
-        if block.slots is not None:
-            packed = put(packed, block.slots, S * K)
-        return packed.view(S, K, parts, H, -1).permute(2, 0, 3, 1, 4).unbind(0)
+    @property
+    def _dropped(self) -> float:
+        return self.dropout if self.training else 0.0
 
     def _drop(self, x: Tensor) -> Tensor:
-        return drop(x, self.dropout) if self.training and self.dropout else x
-
-
-def _attend_to_two(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Attention to two tokens, (S, H, 2, D/H) each: a softmax of two is a sigmoid of their gap.
-
-    For pairs it is no slower than PyTorch's kernel, which cannot be mapped over (`torch.vmap`), as
-    libraries do with the networks of several critics.
-    """
-    k1, k2, v1, v2 = k[:, :, :1], k[:, :, 1:], v[:, :, :1], v[:, :, 1:]  # (S, H, 1, D/H)
-    gap = (q * (k1 - k2)).sum(dim=-1, keepdim=True) / math.sqrt(q.shape[-1])
-    return torch.lerp(v2, v1, gap.sigmoid())
+        return drop(x, self._dropped) if self._dropped else x
 
 
 def add_lines(
@@ -348,19 +318,6 @@ def between_visible(values: Tensor, visible: Tensor) -> Tensor:
     line = torch.lerp(start, end, weight)
     found = visible.any(dim=1)[:, None, None].to(device, non_blocking=True)
     return line.masked_fill(~found, 0.0).view(values.shape)
-
-
-def drop(x: Tensor, share: float) -> Tensor:
-    """Dropout. On a CPU its random numbers are bytes, three times as fast as PyTorch's own.
-
-    There the share is a multiple of 1/256; what is kept is scaled accordingly.
-    """
-    if x.device.type != "cpu":
-        return F.dropout(x, share)
-    dropped = min(round(share * 256), 255)
-    words = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
-    kept = words.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped
-    return x * kept.to(x.dtype).mul_(256 / (256 - dropped))
 
 
 def _modality_encoder(modality: Modality, width: int) -> nn.Module:
