@@ -8,6 +8,7 @@ import pytest
 from mtm.config import Reading
 from mtm.datasets.layout import regroup
 from mtm.errors import DataError
+from mtm.splitting import episodes_to_hold_out
 from mtm.trajectories import Modality, TrajectoryDataset
 
 
@@ -166,6 +167,13 @@ def test_split_of_two_kinds_with_one_episode_each_holds_one_out() -> None:
     states = np.zeros((3, 2), np.float32)
     data = TrajectoryDataset.from_episodes([{"states": states}, {"actions": states}])
     assert [part.num_episodes for part in data.split(0.05)] == [1, 1]
+
+
+def test_split_tells_apart_kinds_of_episodes_with_any_number_of_modalities() -> None:
+    present = {f"sensor {i}": np.eye(70, dtype=bool)[i // 2].repeat(2) for i in range(140)}
+    steps = np.arange(140)
+    held_out = episodes_to_hold_out(present, steps, steps + 1, 0.5, seed=0)
+    assert held_out.reshape(70, 2).sum(axis=1).tolist() == [1] * 70
 
 
 def test_split_of_one_episode_says_what_to_do() -> None:

@@ -46,9 +46,9 @@ def episodes_to_hold_out(
         fraction: Of the episodes of each kind.
         seed: Chooses them.
     """
-    kinds = np.zeros(len(starts), np.int64)  # a bit for each modality
-    for place, known in enumerate(present.values()):
-        kinds |= episodes_with(known, starts, ends).astype(np.int64) << place
+    having = [episodes_with(known, starts, ends) for known in present.values()]
+    rows = np.stack([np.ones(len(starts), bool), *having], axis=1)  # one if nothing is absent
+    kinds = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
     order = generator(seed, Purpose.SPLIT).permutation(len(starts))
     held_out = np.zeros(len(starts), bool)
     for kind in np.unique(kinds):
