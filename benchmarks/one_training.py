@@ -58,6 +58,7 @@ def main() -> None:
         validation_fraction=0.0,
         checkpoint_every=10**9,
         model=replace(base.model, segment_length=arguments.length),
+        optimizer=replace(base.optimizer, warmup_steps=0),
     )
     device = DeviceConfig(
         accelerator="cpu",

@@ -8,7 +8,7 @@ from benchmarks import one_training
 from benchmarks.timing import Row, result_of
 from mtm.config import TrainConfig, preset
 
-STEPS = {"cpu": 80, "paper": 5}
+STEPS = {"cpu": 50, "paper": 4}
 ASKED = {"cpu": "at least 1.6", "paper": "at least 1.3"}
 
 ITS_DROPOUT = 0.1
