@@ -32,8 +32,13 @@ def mixed_and_gradient(packed: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
     return mixed, gradient
 
 
-def test_products_give_what_the_kernel_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most_blocks", [16, 2], ids=["dense blocks", "padded blocks"])
+def test_products_give_what_the_kernel_gives(
+    most_blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtm.packing.MOST_BLOCKS", most_blocks)
     layout = layout_of()
+    assert any(block.slots is not None for block in layout.blocks) == (most_blocks == 2)
     packed = tokens(layout)
     assert attention._suit_products(packed, layout)
     ours = mixed_and_gradient(packed, layout)
@@ -43,16 +48,11 @@ def test_products_give_what_the_kernel_gives(monkeypatch: pytest.MonkeyPatch) ->
     torch.testing.assert_close(ours, kernel)
 
 
-def test_long_padded_and_paired_sequences_are_left_to_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_long_sequences_and_pairs_are_left_to_others() -> None:
     pairs = layout_of((2, 2))
     assert not attention._suit_products(tokens(pairs), pairs)
     long = layout_of((attention.LONGEST_PRODUCTS + 1,))
     assert not attention._suit_products(tokens(long), long)
-    monkeypatch.setattr("mtm.packing.MOST_BLOCKS", 1)
-    padded = layout_of()
-    assert not attention._suit_products(tokens(padded), padded)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])

@@ -75,7 +75,7 @@ def attend_from(
 
 
 def _suit_products(packed: Tensor, layout: Layout) -> bool:
-    """Whether plain products are faster: short sequences without padding, on a CPU.
+    """Whether plain products are faster: short sequences, on a CPU.
 
     Pairs are left to what `torch.vmap` can map over.
     """
@@ -85,7 +85,6 @@ def _suit_products(packed: Tensor, layout: Layout) -> bool:
         and packed.dtype == torch.float32
         and max(widths) <= LONGEST_PRODUCTS
         and widths != {2}
-        and all(block.slots is None for block in layout.blocks)
     )
 
 
@@ -102,7 +101,11 @@ class _Products(torch.autograd.Function):
         sizes, saved = [block.packed for block in blocks], []
         for rows, out, block in zip(packed.split(sizes), mixed.split(sizes), blocks, strict=True):
             q, k, v = parts = _heads_first(rows, block, heads, 3)
-            weights = torch.bmm(q, k.mT).mul_(_scale(q)).softmax(dim=-1)
+            scores = torch.bmm(q, k.mT).mul_(_scale(q))
+            if block.attend is not None:
+                by_sample = scores.view(block.count, heads, block.width, block.width)
+                by_sample.masked_fill_(~block.attend, -math.inf)
+            weights = scores.softmax(dim=-1)
             kept = kept_share(weights, dropout) if dropout else None
             _heads_last(torch.bmm(weights if kept is None else weights * kept, v)[None], out, block)
             saved += [parts, weights, kept]
@@ -133,8 +136,10 @@ class _Products(torch.autograd.Function):
 
 
 def _heads_first(rows: Tensor, block: Block, heads: int, parts: int) -> Tensor:
-    """(S * K, parts * D) to a copy of (parts, S * H, K, D/H)."""
+    """(packed, parts * D) to a copy of (parts, S * H, K, D/H), padded with zeros."""
     S, K = block.count, block.width
+    if block.slots is not None:
+        rows = put(rows, block.slots, S * K)
     split = rows.view(S, K, parts, heads, -1).permute(2, 0, 3, 1, 4)
     return split.reshape(parts, S * heads, K, -1)
 
@@ -142,8 +147,11 @@ def _heads_first(rows: Tensor, block: Block, heads: int, parts: int) -> Tensor:
 def _heads_last(parts: Tensor, out: Tensor, block: Block) -> None:
     """The inverse of `_heads_first`, written to `out`."""
     P, S, K = len(parts), block.count, block.width
-    heads_first = parts.view(P, S, -1, K, parts.shape[-1])
-    out.view(S, K, P, -1, parts.shape[-1]).copy_(heads_first.permute(1, 3, 0, 2, 4))
+    tokens_first = parts.view(P, S, -1, K, parts.shape[-1]).permute(1, 3, 0, 2, 4)
+    if block.slots is None:
+        out.view(tokens_first.shape).copy_(tokens_first)
+    else:
+        torch.index_select(tokens_first.reshape(S * K, -1), 0, block.slots, out=out)
 
 
 def _scale(queries: Tensor) -> float:
