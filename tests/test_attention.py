@@ -25,26 +25,27 @@ def tokens(layout: Layout, dtype: torch.dtype = torch.float32) -> Tensor:
     return drawn.to(dtype).requires_grad_()
 
 
-def mixed_and_gradient(packed: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
-    mixed = attend(packed, layout, HEADS)
+def mixed_and_gradient(packed: Tensor, layout: Layout, heads: int = HEADS) -> tuple[Tensor, Tensor]:
+    mixed = attend(packed, layout, heads)
     weights = torch.arange(mixed.numel()).view(mixed.shape).sin()
     (gradient,) = torch.autograd.grad((mixed * weights).sum(), packed)
     return mixed, gradient
 
 
+@pytest.mark.parametrize("heads", [1, HEADS])
 @pytest.mark.parametrize("most_blocks", [16, 2], ids=["dense blocks", "padded blocks"])
 def test_products_give_what_the_kernel_gives(
-    most_blocks: int, monkeypatch: pytest.MonkeyPatch
+    most_blocks: int, heads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mtm.packing.MOST_BLOCKS", most_blocks)
     layout = layout_of()
     assert any(block.slots is not None for block in layout.blocks) == (most_blocks == 2)
     packed = tokens(layout)
     assert attention._suit_products(packed, layout)
-    ours = mixed_and_gradient(packed, layout)
+    ours = mixed_and_gradient(packed, layout, heads)
     monkeypatch.setattr(attention, "LONGEST_PRODUCTS", 0)
     assert not attention._suit_products(packed, layout)
-    kernel = mixed_and_gradient(packed, layout)
+    kernel = mixed_and_gradient(packed, layout, heads)
     torch.testing.assert_close(ours, kernel)
 
 

@@ -100,7 +100,7 @@ class _Products(torch.autograd.Function):
         mixed = packed.new_empty(len(packed), packed.shape[1] // 3)
         sizes, saved = [block.packed for block in blocks], []
         for rows, out, block in zip(packed.split(sizes), mixed.split(sizes), blocks, strict=True):
-            q, k, v = parts = _heads_first(rows, block, heads, 3)
+            q, k, v = parts = _by_head(rows, block, heads, 3).flatten(1, 2)
             scores = torch.bmm(q, k.mT).mul_(_scale(q))
             if block.attend is not None:
                 by_sample = scores.view(block.count, heads, block.width, block.width)
@@ -121,7 +121,7 @@ class _Products(torch.autograd.Function):
         for i, block in enumerate(ctx.blocks):
             parts, weights, kept = saved[3 * i : 3 * i + 3]
             q, k, v = parts
-            (g,) = _heads_first(rows[i], block, ctx.heads, 1)
+            (g,) = _by_head(rows[i], block, ctx.heads, 1).flatten(1, 2)
             grads = torch.empty_like(parts)
             torch.bmm((weights if kept is None else weights * kept).mT, g, out=grads[2])
             of_scores = torch.bmm(g, v.mT)
@@ -135,17 +135,8 @@ class _Products(torch.autograd.Function):
         return packed, None, None, None
 
 
-def _heads_first(rows: Tensor, block: Block, heads: int, parts: int) -> Tensor:
-    """(packed, parts * D) to a copy of (parts, S * H, K, D/H), padded with zeros."""
-    S, K = block.count, block.width
-    if block.slots is not None:
-        rows = put(rows, block.slots, S * K)
-    split = rows.view(S, K, parts, heads, -1).permute(2, 0, 3, 1, 4)
-    return split.reshape(parts, S * heads, K, -1)
-
-
 def _heads_last(parts: Tensor, out: Tensor, block: Block) -> None:
-    """The inverse of `_heads_first`, written to `out`."""
+    """The inverse of `_by_head`, from (parts, S * H, K, D/H), written to `out`."""
     P, S, K = len(parts), block.count, block.width
     tokens_first = parts.view(P, S, -1, K, parts.shape[-1]).permute(1, 3, 0, 2, 4)
     if block.slots is None:
@@ -170,12 +161,12 @@ def _mix(
     return mixed if block.slots is None else take(mixed, block.slots)
 
 
-def _by_head(packed: Tensor, block: Block, heads: int, parts: int) -> tuple[Tensor, ...]:
-    """(packed, parts * D) to `parts` tensors of (S, H, K, D/H), padded with zeros."""
+def _by_head(packed: Tensor, block: Block, heads: int, parts: int) -> Tensor:
+    """(packed, parts * D) to (parts, S, H, K, D/H), padded with zeros."""
     S, K = block.count, block.width
     if block.slots is not None:
         packed = put(packed, block.slots, S * K)
-    return packed.view(S, K, parts, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+    return packed.view(S, K, parts, heads, -1).permute(2, 0, 3, 1, 4)
 
 
 def _attend_to_two(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
