@@ -30,7 +30,8 @@ ROUNDS = 3
 def measure() -> list[Row]:
     """Environment steps per second of 7 policies x 20 episodes, and inference latency."""
     with tempfile.TemporaryDirectory() as folder:
-        config = replace(preset("cpu"), steps=300, validate_every=300, checkpoint_every=300)
+        config = replace(preset("cpu"), steps=100, validate_every=100, checkpoint_every=100)
+        config = replace(config, optimizer=replace(config.optimizer, warmup_steps=10))
         run = train("builtin:hopper", config, Path(folder) / "run", silent=True)
     seven = _seven_policies(run)
     chance: dict[str, Policy] = {name: RandomActions(i) for i, name in enumerate(seven)}

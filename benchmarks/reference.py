@@ -41,7 +41,10 @@ def measure(path: Path) -> list[Row]:
 
 
 def _original(path: Path, config: TrainConfig, steps: int, dropout: float) -> tuple[float, float]:
-    """Seconds of its step, and of its loop: with or without a loader process, as is faster."""
+    """Seconds of its step, and of its loop: with or without a loader process, as is faster.
+
+    At large sizes its data take no time worth a process.
+    """
     seconds = result_of(
         "reference_process",
         path,
@@ -49,5 +52,6 @@ def _original(path: Path, config: TrainConfig, steps: int, dropout: float) -> tu
         f"--batch={config.batch_size}",
         f"--dropout={dropout}",
         f"--steps={steps}",
+        *(["--loader-process"] if config.model.width <= 128 else []),
     )
     return seconds["step"], min(s for what, s in seconds.items() if what.startswith("loop"))

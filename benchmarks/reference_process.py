@@ -52,17 +52,19 @@ def main() -> None:
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--dropout", type=float, required=True)
     parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--loader-process", action="store_true", help="try its loop with one, too")
     arguments = parser.parse_args()
     _stand_in(arguments.path)
     warnings.simplefilter("ignore")  # of PyTorch, about the way the original uses it
     np.random.seed(0)  # noqa: NPY002  (its masks come from there)
     take_step, data, mask = _original(arguments)
     batch = next(_endless(data, arguments.batch, workers=0))
-    loaders = [_endless(data, arguments.batch, workers) for workers in (0, 1)]
-    calls = {
-        "step": lambda: take_step(batch, mask()),
-        "loop": lambda: take_step(next(loaders[0]), mask()),
-        "loop with a loader process": lambda: take_step(next(loaders[1]), mask()),
+    loaders = {"loop": _endless(data, arguments.batch, workers=0)}
+    if arguments.loader_process:
+        loaders["loop with a loader process"] = _endless(data, arguments.batch, workers=1)
+    calls = {"step": lambda: take_step(batch, mask())} | {
+        name: lambda loader=loader: take_step(next(loader), mask())
+        for name, loader in loaders.items()
     }
     # The mean, since each mask for a whole batch hides much or little, by chance.
     average = statistics.fmean

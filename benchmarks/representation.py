@@ -29,6 +29,7 @@ def measure() -> list[Row]:
     data = _data()
     with tempfile.TemporaryDirectory() as folder:
         config = replace(preset("cpu"), steps=1, modalities=("states", "actions"))
+        config = replace(config, optimizer=replace(config.optimizer, warmup_steps=0))
         run = train(data, config, Path(folder) / "run", silent=True)
     cpu, paper = td3_preset("cpu"), td3_preset("paper")
     sizes = [cpu, replace(cpu, batch_size=1024), paper]

@@ -24,7 +24,7 @@ from mtm.training import prepare
 from mtm.trajectories import TrajectoryDataset
 
 STEPS = {"cpu": 120, "paper": 6}
-REPEATS = {"cpu": 60, "paper": 6}
+REPEATS = {"cpu": 60, "paper": 4}
 """Steps with each kind of mask."""
 SHARE_OF_PEAK = {"cpu": "0.5", "paper": "0.65"}
 

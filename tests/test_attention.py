@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mtm import attention
 from mtm.attention import attend
-from mtm.packing import Layout
+from mtm.packing import LONGEST_JOINED, Layout
 
 D, HEADS = 8, 2
 COUNTS = (3, 1, 5, 0, 3, 2)
@@ -76,3 +76,34 @@ def test_dropped_weights_keep_the_mean() -> None:
     drawn = torch.stack([attend(packed, layout, HEADS, dropout=0.25) for _ in range(3000)])
     assert drawn.std(dim=0).min() > 0.01
     torch.testing.assert_close(drawn.mean(dim=0), attend(packed, layout, HEADS), atol=0.06, rtol=0)
+
+
+@pytest.mark.parametrize("products", [True, False], ids=["products", "kernel"])
+def test_joined_samples_see_only_themselves(
+    products: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "LONGEST_PRODUCTS", 96 if products else 0)
+    chosen = torch.arange(max(COUNTS)) < torch.tensor(COUNTS).unsqueeze(1)
+    apart = layout_of()
+    joined = Layout.joined(chosen, torch.device("cpu"))
+    (row,) = joined.blocks
+    assert (row.count, row.width, row.packed) == (3, 5, 14)  # 5, 3 + 2, 3 + 1 of 5 places
+    whole = tokens(apart).detach()
+    place = {int(token): i for i, token in enumerate(apart.tokens)}
+    moved = torch.tensor([place[int(token)] for token in joined.tokens])
+    expected = mixed_and_gradient(whole.clone().requires_grad_(), apart)
+    packed = whole[moved].requires_grad_()
+    mixed = attend(packed, joined, HEADS)
+    weights = torch.arange(mixed.numel()).view(mixed.shape).sin()[moved]
+    (gradient,) = torch.autograd.grad((mixed * weights).sum(), packed)
+    torch.testing.assert_close((mixed, gradient), tuple(each[moved] for each in expected))
+
+
+def test_equal_and_long_samples_are_not_joined() -> None:
+    equal = torch.ones(3, 4, dtype=torch.bool)
+    assert Layout.joined(equal, torch.device("cpu")).blocks[0].attend is None
+    long = torch.ones(2, LONGEST_JOINED + 1, dtype=torch.bool)
+    long[0, 1:] = False
+    assert len(Layout.joined(long, torch.device("cpu")).blocks) == 2
+    nothing = torch.zeros(2, 4, dtype=torch.bool)
+    assert Layout.joined(nothing, torch.device("cpu")).blocks == ()

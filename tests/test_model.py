@@ -135,17 +135,18 @@ def test_samples_do_not_see_each_other() -> None:
         torch.testing.assert_close(alone[name][0], together[name][2])
 
 
-@pytest.mark.parametrize("most_blocks", [16, 2], ids=["dense blocks", "padded blocks"])
+@pytest.mark.parametrize("way", ["dense blocks", "padded blocks", "joined samples"])
 def test_packing_gives_what_a_padded_encoder_gives(
-    most_blocks: int, monkeypatch: pytest.MonkeyPatch
+    way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The packed encoder against attention over all tokens with the hidden ones masked out."""
-    monkeypatch.setattr("mtm.packing.MOST_BLOCKS", most_blocks)
+    monkeypatch.setattr("mtm.packing.MOST_BLOCKS", 2 if way == "padded blocks" else 16)
     model, values, visible = make_model(), make_values(), random_visible()
     visible[0] = True  # one sample shows everything, so nothing is packed away for it
     visible[1] = False  # and one shows nothing
-    layout = Layout.of(visible, torch.device("cpu"))
-    assert any(block.attend is not None for block in layout.blocks) == (most_blocks == 2)
+    lay_out = Layout.joined if way == "joined samples" else Layout.of
+    layout = lay_out(visible, torch.device("cpu"))
+    assert any(block.attend is not None for block in layout.blocks) == (way != "dense blocks")
     packed = model.encode(values, visible, layout)
     L = T * M
     everything = Block(None, B, L, B * L, torch.arange(B * L), visible[:, None, None, :])

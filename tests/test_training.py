@@ -542,6 +542,23 @@ def test_muon_moves_all_directions_equally_far(shape) -> None:
     assert (matrix.detach() * matrix.grad).sum() < 0  # downhill
 
 
+def test_muon_takes_matrices_of_all_shapes_together_as_it_takes_each_alone() -> None:
+    torch.manual_seed(0)
+    gradients = [torch.randn(shape) for shape in [(8, 24), (24, 8), (8, 8), (8, 24), (6, 6)]]
+
+    def moved(chosen: list[torch.Tensor]) -> list[torch.Tensor]:
+        matrices = [torch.nn.Parameter(torch.ones_like(g)) for g in chosen]
+        muon = Muon(matrices, weight_decay=0.1)
+        muon.param_groups[0]["lr"] = 0.02
+        for matrix, gradient in zip(matrices, chosen, strict=True):
+            matrix.grad = gradient.clone()
+        muon.step()
+        return [matrix.detach() for matrix in matrices]
+
+    for alone, together in zip(gradients, moved(gradients), strict=True):
+        torch.testing.assert_close(moved([alone])[0], together)
+
+
 def test_muon_keeps_its_measure_in_bfloat16() -> None:
     torch.manual_seed(0)
     matrix = torch.nn.Parameter(torch.zeros(16, 16, dtype=torch.bfloat16))

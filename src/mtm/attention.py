@@ -99,12 +99,13 @@ class _Products(torch.autograd.Function):
         ctx.blocks, ctx.heads = blocks, heads
         mixed = packed.new_empty(len(packed), packed.shape[1] // 3)
         sizes, saved = [block.packed for block in blocks], []
+        nothing = packed.new_empty(1)  # to add to a product; times zero, so it does not matter
         for rows, out, block in zip(packed.split(sizes), mixed.split(sizes), blocks, strict=True):
             q, k, v = parts = _by_head(rows, block, heads, 3).flatten(1, 2)
-            scores = torch.bmm(q, k.mT).mul_(_scale(q))
+            scores = torch.baddbmm(nothing, q, k.mT, beta=0, alpha=_scale(q))
             if block.attend is not None:
-                by_sample = scores.view(block.count, heads, block.width, block.width)
-                by_sample.masked_fill_(~block.attend, -math.inf)
+                by_row = scores.view(block.count, heads, block.width, block.width)
+                by_row.masked_fill_(~block.attend, -math.inf)
             weights = scores.softmax(dim=-1)
             kept = kept_share(weights, dropout) if dropout else None
             _heads_last(torch.bmm(weights if kept is None else weights * kept, v)[None], out, block)
@@ -117,6 +118,7 @@ class _Products(torch.autograd.Function):
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]
         packed = gradient.new_empty(len(gradient), 3 * gradient.shape[1])
         sizes, saved = [block.packed for block in ctx.blocks], ctx.saved_tensors
+        nothing = gradient.new_empty(1)
         rows, outs = gradient.split(sizes), packed.split(sizes)
         for i, block in enumerate(ctx.blocks):
             parts, weights, kept = saved[3 * i : 3 * i + 3]
@@ -124,13 +126,12 @@ class _Products(torch.autograd.Function):
             (g,) = _by_head(rows[i], block, ctx.heads, 1).flatten(1, 2)
             grads = torch.empty_like(parts)
             torch.bmm((weights if kept is None else weights * kept).mT, g, out=grads[2])
-            of_scores = torch.bmm(g, v.mT)
+            of_weights = torch.bmm(g, v.mT)
             if kept is not None:
-                of_scores.mul_(kept)
-            of_scores.mul_(weights)  # through the softmax
-            of_scores.sub_(weights * of_scores.sum(dim=-1, keepdim=True)).mul_(_scale(q))
-            torch.bmm(of_scores, k, out=grads[0])
-            torch.bmm(of_scores.mT, q, out=grads[1])
+                of_weights.mul_(kept)
+            of_scores = torch.ops.aten._softmax_backward_data(of_weights, weights, -1, g.dtype)
+            torch.baddbmm(nothing, of_scores, k, beta=0, alpha=_scale(q), out=grads[0])
+            torch.baddbmm(nothing, of_scores.mT, q, beta=0, alpha=_scale(q), out=grads[1])
             _heads_last(grads, outs[i], block)
         return packed, None, None, None
 

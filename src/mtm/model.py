@@ -6,11 +6,11 @@
     --head of each modality--> predictions of every token, the visible ones included
 
 Letters: B batch, T time, M modalities, L = T*M tokens in time-major order, D width, N visible
-tokens of the whole batch, S samples of a block and K tokens of each.
+tokens of the whole batch.
 
 The encoder does not pay for what is hidden. Each sample has a mask of its own, so its visible
 tokens are packed into one list of N for everything that works token by token (linear layers,
-norms). For attention, samples with equally many visible tokens form a dense block.
+norms). For attention, short samples are joined in rows, in which each sees itself alone.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class MTM(nn.Module):
         """
         visible = visible.cpu()
         device = self.mask_tokens.device
-        layout = Layout.of(visible, device)
+        layout = Layout.joined(visible, device)
         latent = self.encode(values, visible, layout)  # (N, D)
         B, M = len(visible), len(self.modalities)
         T = visible.shape[1] // M

@@ -1,12 +1,13 @@
 """Tokens of many samples, packed: linear layers and norms work on one list of them.
 
-For attention, samples with equally many of them form a dense block. Letters: B batch, L tokens
-of a sample, N packed tokens of the whole batch, S samples of a block and K tokens of each.
+For attention, several short samples are joined in a row, in which each sees itself alone; of longer
+ones, those with equally many tokens form a dense block. Letters: B batch, L tokens of a sample, N
+packed tokens of the whole batch, S rows of a block and K places of each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -17,18 +18,24 @@ from torch import Tensor
 MOST_BLOCKS = 16
 """Attention calls per layer at most: more save padding, fewer save calls."""
 
+LONGEST_JOINED = 96
+"""Tokens of a sample up to which samples share rows: longer rows cost attention more than a single
+call for all of them saves."""
+
 
 @dataclass(frozen=True)
 class Block:
-    """Samples of a batch that attention takes in one call.
+    """What attention takes in one call: rows of places, each with a sample or several joined ones.
 
     Attributes:
-        samples: Which of the batch they are, (S,); None if they are all of it, in order.
+        samples: Which of the batch they are, (S,), if each row is one; None if the rows are the
+            whole batch, in order, or joined samples.
         count: S.
-        width: K, the most chosen tokens of one of them.
-        packed: How many packed tokens they have together.
+        width: K, the most tokens of a row.
+        packed: How many packed tokens the rows have together.
         slots: Place of each of these among the S*K padded ones; None if nothing is padded.
-        attend: Which padded slots hold a token, (S, 1, 1, K); None if all do.
+        attend: To which places those of a row attend, (S, 1, K, K), or (S, 1, 1, K) if all to the
+            same; None if to all.
     """
 
     samples: Tensor | None
@@ -43,10 +50,6 @@ class Block:
 class Layout:
     """Where the chosen tokens of a batch are: the visible, or the wanted ones.
 
-    The packed tokens are sorted by how many of them their sample has. Samples with equally many
-    form a dense block, which attention takes as it is; only where there are too many different
-    numbers (`MOST_BLOCKS`), samples with nearly equal ones share a block and are padded.
-
     Attributes:
         tokens: Place of each packed token among the B*L tokens, (N,).
         blocks: In the order of the packed tokens; samples without tokens are in none.
@@ -59,8 +62,37 @@ class Layout:
     rows: tuple[Tensor, ...] = ()
 
     @classmethod
+    def joined(cls, chosen: Tensor, device: torch.device) -> Layout:
+        """The layout of a mask, (B, L) on the CPU, for attention of the chosen to each other.
+
+        Samples that have few of many tokens share rows, so that one call does for all of them.
+        """
+        counts = chosen.sum(dim=1).tolist()
+        sizes = {count for count in counts if count}
+        if len(sizes) < 2 or max(sizes) > LONGEST_JOINED:
+            return cls.of(chosen, device)
+        K = max(sizes)
+        rows = _joined_rows(counts, K)
+        order = torch.tensor([sample for row in rows for sample in row])
+        samples, places = chosen[order].nonzero(as_tuple=True)  # (N,)
+        S, filled = len(rows), torch.tensor([sum(counts[i] for i in row) for row in rows])
+        slots = (torch.arange(K) < filled.unsqueeze(1)).flatten().nonzero().squeeze(1)  # (N,)
+        # Whose each place is. One that nobody has is its own, so that it attends to something.
+        owners = -1 - torch.arange(S * K)
+        owners = owners.index_copy(0, slots, samples).view(S, 1, K, 1)
+        attend = (owners == owners.mT).to(device, non_blocking=True)
+        block = Block(None, S, K, len(slots), slots.to(device, non_blocking=True), attend)
+        tokens = order[samples] * chosen.shape[1] + places
+        return cls(tokens.to(device, non_blocking=True), (block,))
+
+    @classmethod
     def of(cls, chosen: Tensor, device: torch.device, modalities: int = 0) -> Layout:
-        """The layout of a mask, (B, L) on the CPU; with `rows` if the modalities are counted."""
+        """The layout of a mask, (B, L) on the CPU; with `rows` if the modalities are counted.
+
+        The packed tokens are sorted by how many of them their sample has. Samples with equally many
+        form a dense block, which attention takes as it is; only where there are too many different
+        numbers (`MOST_BLOCKS`), samples with nearly equal ones share a block and are padded.
+        """
         counts, order = chosen.sum(dim=1).sort(stable=True)  # (B,)
         samples, places = chosen[order].nonzero(as_tuple=True)  # (N,)
         tokens = order[samples] * chosen.shape[1] + places
@@ -99,6 +131,25 @@ class Layout:
             return iter([(packed, self.blocks[0])])
         rows = torch.split_with_sizes(packed, [block.packed for block in self.blocks])
         return zip(rows, self.blocks, strict=True)
+
+
+def _joined_rows(counts: Sequence[int], width: int) -> list[list[int]]:
+    """Samples of each row; the largest first, each where it leaves the least room."""
+    rows: list[list[int]] = []
+    by_room: list[list[int]] = [[] for _ in range(width + 1)]  # rows with so much room left
+    for sample in sorted(range(len(counts)), key=counts.__getitem__, reverse=True):
+        size = counts[sample]
+        if not size:
+            break
+        room = next((room for room in range(size, width) if by_room[room]), width)
+        if room < width:
+            row = by_room[room].pop()
+        else:
+            row = len(rows)
+            rows.append([])
+        rows[row].append(sample)
+        by_room[room - size].append(row)
+    return rows
 
 
 def _cuts(counts: Tensor) -> list[tuple[int, int]]:
