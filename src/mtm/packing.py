@@ -19,8 +19,7 @@ MOST_BLOCKS = 16
 """Attention calls per layer at most: more save padding, fewer save calls."""
 
 LONGEST_JOINED = 96
-"""Tokens of a sample up to which samples share rows: longer rows cost attention more than a single
-call for all of them saves."""
+"""Tokens of a sample up to which samples share rows; beyond, one call for all gains nothing."""
 
 
 @dataclass(frozen=True)
