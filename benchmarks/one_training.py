@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from benchmarks.timing import result_of
+from benchmarks.timing import result_of, take_turn
 from mtm import loop
 from mtm.config import PRESETS, DeviceConfig, preset
 from mtm.training import train
@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--length", type=int, default=4)
+    parser.add_argument("--in-turns", action="store_true", help="see seconds_in_turns")
     arguments = parser.parse_args()
     base = preset(arguments.preset)
     config = replace(
@@ -66,7 +67,7 @@ def main() -> None:
         strategy="ddp" if arguments.processes > 1 else "auto",
         threads=arguments.threads,
     )
-    steps = _TimedSteps()
+    steps = _TimedSteps(arguments.in_turns)
     with patch.object(loop, "train_step", steps):
         train("builtin:hopper", config, arguments.out, device=device, silent=True)
     if os.environ.get("LOCAL_RANK", "0") != "0":
@@ -79,11 +80,13 @@ def main() -> None:
 class _TimedSteps:
     """Takes steps of training and notes when each began and ended."""
 
-    def __init__(self) -> None:
-        self._step = loop.train_step
+    def __init__(self, in_turns: bool) -> None:
+        self._step, self._in_turns = loop.train_step, in_turns
         self._times: list[tuple[float, float]] = []
 
     def __call__(self, *arguments: Any) -> Any:
+        if self._in_turns:
+            take_turn()
         began = time.perf_counter()
         result = self._step(*arguments)
         self._times.append((began, time.perf_counter()))

@@ -10,9 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import itertools
-import json
 import os
-import statistics
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,7 +22,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import torch
 
-from benchmarks.timing import seconds_of_each
+from benchmarks.timing import take_turn
 from mtm.datasets import builtin
 
 NOT_NEEDED = (
@@ -45,30 +43,24 @@ VISIBLE = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 
 def main() -> None:
-    """Print seconds per step and per turn of the loop as JSON."""
+    """Take steps, or turns of the loop, whenever `seconds_in_turns` wants one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("path", type=Path)
     parser.add_argument("--width", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--dropout", type=float, required=True)
-    parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--loader-process", action="store_true", help="try its loop with one, too")
+    parser.add_argument("--what", choices=("step", "loop", "loop with a loader"), required=True)
     arguments = parser.parse_args()
     _stand_in(arguments.path)
     warnings.simplefilter("ignore")  # of PyTorch, about the way the original uses it
     np.random.seed(0)  # noqa: NPY002  (its masks come from there)
     take_step, data, mask = _original(arguments)
-    batch = next(_endless(data, arguments.batch, workers=0))
-    loaders = {"loop": _endless(data, arguments.batch, workers=0)}
-    if arguments.loader_process:
-        loaders["loop with a loader process"] = _endless(data, arguments.batch, workers=1)
-    calls = {"step": lambda: take_step(batch, mask())} | {
-        name: lambda loader=loader: take_step(next(loader), mask())
-        for name, loader in loaders.items()
-    }
-    # The mean, since each mask for a whole batch hides much or little, by chance.
-    average = statistics.fmean
-    print(json.dumps(seconds_of_each(calls, at_least=0, repeats=arguments.steps, average=average)))
+    batches = _endless(data, arguments.batch, workers=int(arguments.what == "loop with a loader"))
+    if arguments.what == "step":
+        batches = itertools.repeat(next(batches))
+    while True:
+        take_turn()
+        take_step(next(batches), mask())
 
 
 def _stand_in(path: Path) -> None:

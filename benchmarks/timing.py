@@ -7,11 +7,15 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+TURN = "your turn"
+"""What a program says that waits to compute."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +69,48 @@ def seconds_of_each(
     return {name: average(taken) for name, taken in times.items()}
 
 
+def seconds_in_turns(
+    programs: Mapping[str, Sequence[object]], steps: int, warmup: int = 2
+) -> dict[str, float]:
+    """The mean time of a step of programs that run side by side and compute in turns.
+
+    A shared machine is faster at one time than at another; in turns, all meet the same.
+
+    Args:
+        programs: Name -> module of this package and its words; each step of it begins with
+            `take_turn`.
+        steps: Of each that count.
+        warmup: Steps of each before.
+    """
+    with ExitStack() as stack:
+        running = {}
+        for name, (module, *words) in programs.items():
+            program = subprocess.Popen(
+                _command(module, words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            stack.enter_context(program)
+            stack.callback(program.kill)
+            _until_its_turn(program)
+            running[name] = program
+        times: dict[str, list[float]] = {name: [] for name in running}
+        for _ in range(warmup + steps):
+            for name, program in running.items():
+                began = time.perf_counter()
+                print(file=program.stdin, flush=True)
+                _until_its_turn(program)
+                times[name].append(time.perf_counter() - began)
+    return {name: statistics.fmean(taken[warmup:]) for name, taken in times.items()}
+
+
+def take_turn() -> None:
+    """Wait until `seconds_in_turns` wants the next step of this program."""
+    print(TURN, flush=True)
+    sys.stdin.readline()
+
+
 def result_of(module: str, *words: object) -> dict[str, Any]:
     """What a module of this package prints as JSON, in a process of its own."""
-    command = [sys.executable, "-m", f"benchmarks.{module}", *map(str, words)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(_command(module, words), check=True, stdout=subprocess.PIPE, text=True)
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
@@ -77,3 +119,13 @@ def peak_flops(size: int = 2048) -> float:
     """Floating-point operations per second of a large matrix product: this machine's limit."""
     a, b = torch.randn(size, size), torch.randn(size, size)
     return 2 * size**3 / seconds_per_call(lambda: a @ b)
+
+
+def _command(module: object, words: Sequence[object]) -> list[str]:
+    return [sys.executable, "-m", f"benchmarks.{module}", *map(str, words)]
+
+
+def _until_its_turn(program: subprocess.Popen[str]) -> None:
+    assert program.stdout is not None
+    if not any(line.strip() == TURN for line in program.stdout):
+        raise RuntimeError(f"{program.args} ended with exit code {program.wait()}.")

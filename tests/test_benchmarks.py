@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from benchmarks.time_to_quality import original_mask
-from benchmarks.timing import seconds_of_each
+from benchmarks.timing import seconds_in_turns, seconds_of_each
 from benchmarks.training import Stepper, one_for_all
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -73,3 +73,11 @@ def test_calls_are_timed_in_turns() -> None:
     seconds = seconds_of_each(calls, at_least=0.0, warmup=1)
     assert order[:6] == list("ababab")
     assert set(seconds) == {"a", "b"}
+
+
+def test_programs_compute_in_turns(tmp_path) -> None:
+    training = ("one_training", tmp_path / "run", "--preset=tiny", "--steps=20", "--in-turns")
+    seconds = seconds_in_turns({"training": training}, steps=3, warmup=1)
+    assert 0 < seconds["training"] < 60
+    with pytest.raises(RuntimeError, match="ended with exit code"):
+        seconds_in_turns({"no such preset": ("one_training", tmp_path, "--preset=none")}, steps=1)
