@@ -23,8 +23,8 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of Jordan et al. (2024): singular values end between about 0.7 and 1.2."""
 
 ITERATIONS = 5
-"""Of Newton and Schulz's method, per step and matrix. Fewer leave small singular values behind, and
-what an action does to the next state is among them (docs/implementation-details.md)."""
+"""Of Newton and Schulz's method, per step and matrix. With three, of better polynomials, forward
+dynamics got three times as wrong (docs/implementation-details.md)."""
 
 ADAM_SIZE = 0.2
 """Root mean square of Adam's usual update over its learning rate; Muon's is made the same, so that
