@@ -23,7 +23,7 @@ from mtm import loop
 from mtm.config import PRESETS, DeviceConfig, preset
 from mtm.training import train
 
-WARMUP, LOG_EVERY = 3, 5
+WARMUP, LOG_EVERY = 8, 5
 
 
 def measured(preset_name: str, steps: int, **settings: int) -> dict[str, float]:
@@ -86,7 +86,7 @@ class _TimedSteps:
 
     def __call__(self, *arguments: Any) -> Any:
         if self._in_turns:
-            take_turn()
+            take_turn(self._times[-1][1] - self._times[-1][0] if self._times else 0.0)
         began = time.perf_counter()
         result = self._step(*arguments)
         self._times.append((began, time.perf_counter()))

@@ -8,7 +8,8 @@ from pathlib import Path
 from benchmarks.timing import Row, seconds_in_turns
 from mtm.config import preset
 
-STEPS = {"cpu": 50, "paper": 6}
+STEPS = {"cpu": 60, "paper": 7}
+WARMUP = {"cpu": 20, "paper": 7}
 ASKED = {"cpu": "at least 1.6", "paper": "at least 1.3"}
 
 ITS_DROPOUT = 0.1
@@ -28,28 +29,29 @@ def measure(path: Path) -> list[Row]:
 def _measure(path: Path, name: str) -> list[Row]:
     config = preset(name)
     batch, dropout, is_small = config.batch_size, config.model.dropout, name == "cpu"
-    size = [f"--width={config.model.width}", f"--batch={batch}"]
-    its_loop = "loop with a loader" if is_small else "loop"
+    size = [f"--width={config.model.width}", f"--batch={batch}", f"--workers={int(is_small)}"]
 
-    def original(what: str, dropout: float) -> list[object]:
-        return ["reference_process", path, *size, f"--dropout={dropout}", f"--what={what}"]
+    def original(dropout: float) -> list[object]:
+        return ["reference_process", path, *size, f"--dropout={dropout}"]
 
     with tempfile.TemporaryDirectory() as folder:
         ours = ["one_training", Path(folder) / "run", f"--preset={name}", "--in-turns"]
         programs: dict[str, list[object]] = {
-            "its step": original("step", ITS_DROPOUT),
-            "its whole loop": original(its_loop, ITS_DROPOUT),
-            "our whole loop": [*ours, f"--steps={10 * STEPS[name]}"],
+            "its": original(ITS_DROPOUT),
+            "our": [*ours, f"--steps={10 * STEPS[name]}"],
         }
         if dropout != ITS_DROPOUT:
-            programs[f"its whole loop, dropout {dropout:g}"] = original(its_loop, dropout)
-        seconds = seconds_in_turns(programs, STEPS[name])
+            programs[f"dropout {dropout:g}, its"] = original(dropout)
+        turns = seconds_in_turns(programs, STEPS[name], WARMUP[name])
+    part = f"original, {name}"
     rows = [
-        Row(f"original, {name}", what, batch / each, "segments/s") for what, each in seconds.items()
+        Row(part, f"{whose} {what}", batch / seconds, "segments/s")
+        for whose, turn in turns.items()
+        for what, seconds in (("step", turn.step), ("whole loop", turn.whole))
     ]
-    for what, each in seconds.items():
-        if what.startswith("its whole loop"):
-            ratio = each / seconds["our whole loop"]
-            asked = ASKED[name] if what == "its whole loop" else ""
-            rows.append(Row(f"original, {name}", f"ours / {what}", ratio, "times", asked))
+    for whose, turn in turns.items():
+        if whose != "our":
+            asked = ASKED[name] if whose == "its" else ""
+            ratio = turn.whole / turns["our"].whole
+            rows.append(Row(part, f"our whole loop / {whose} own", ratio, "times", asked))
     return rows

@@ -12,6 +12,7 @@ import importlib.util
 import itertools
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,24 +44,26 @@ VISIBLE = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 
 def main() -> None:
-    """Take steps, or turns of the loop, whenever `seconds_in_turns` wants one."""
+    """Take a turn of the loop whenever `seconds_in_turns` wants one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("path", type=Path)
     parser.add_argument("--width", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--dropout", type=float, required=True)
-    parser.add_argument("--what", choices=("step", "loop", "loop with a loader"), required=True)
+    parser.add_argument("--workers", type=int, default=0, help="processes of its data loader")
     arguments = parser.parse_args()
     _stand_in(arguments.path)
     warnings.simplefilter("ignore")  # of PyTorch, about the way the original uses it
     np.random.seed(0)  # noqa: NPY002  (its masks come from there)
     take_step, data, mask = _original(arguments)
-    batches = _endless(data, arguments.batch, workers=int(arguments.what == "loop with a loader"))
-    if arguments.what == "step":
-        batches = itertools.repeat(next(batches))
+    batches = _endless(data, arguments.batch, arguments.workers)
+    step = 0.0
     while True:
-        take_turn()
-        take_step(next(batches), mask())
+        take_turn(step)
+        batch, masks = next(batches), mask()
+        began = time.perf_counter()
+        take_step(batch, masks)
+        step = time.perf_counter() - began
 
 
 def _stand_in(path: Path) -> None:

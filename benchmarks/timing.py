@@ -10,12 +10,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 TURN = "your turn"
 """What a program says that waits to compute."""
+
+
+class Turn(NamedTuple):
+    """Seconds of a turn of a training loop, and of the step within it."""
+
+    whole: float
+    step: float
 
 
 @dataclass(frozen=True)
@@ -70,17 +77,18 @@ def seconds_of_each(
 
 
 def seconds_in_turns(
-    programs: Mapping[str, Sequence[object]], steps: int, warmup: int = 2
-) -> dict[str, float]:
-    """The mean time of a step of programs that run side by side and compute in turns.
+    programs: Mapping[str, Sequence[object]], steps: int, warmup: int
+) -> dict[str, Turn]:
+    """The mean time of a turn of programs that run side by side and compute in turns.
 
     A shared machine is faster at one time than at another; in turns, all meet the same.
 
     Args:
-        programs: Name -> module of this package and its words; each step of it begins with
+        programs: Name -> module of this package and its words; each turn of it begins with
             `take_turn`.
-        steps: Of each that count.
-        warmup: Steps of each before.
+        steps: Turns of each that count.
+        warmup: Turns of each before. It takes some until a program has all the memory that it will
+            use, and memory that is used for the first time is slow.
     """
     with ExitStack() as stack:
         running = {}
@@ -92,19 +100,26 @@ def seconds_in_turns(
             stack.callback(program.kill)
             _until_its_turn(program)
             running[name] = program
-        times: dict[str, list[float]] = {name: [] for name in running}
+        turns: dict[str, list[Turn]] = {name: [] for name in running}
         for _ in range(warmup + steps):
             for name, program in running.items():
                 began = time.perf_counter()
                 print(file=program.stdin, flush=True)
-                _until_its_turn(program)
-                times[name].append(time.perf_counter() - began)
-    return {name: statistics.fmean(taken[warmup:]) for name, taken in times.items()}
+                step = _until_its_turn(program)
+                turns[name].append(Turn(time.perf_counter() - began, step))
+    return {
+        name: Turn(*map(statistics.fmean, zip(*taken[warmup:], strict=True)))
+        for name, taken in turns.items()
+    }
 
 
-def take_turn() -> None:
-    """Wait until `seconds_in_turns` wants the next step of this program."""
-    print(TURN, flush=True)
+def take_turn(step: float) -> None:
+    """Wait until `seconds_in_turns` wants the next turn of this program.
+
+    Args:
+        step: Seconds of the last turn's step proper, without its data, masks and logging.
+    """
+    print(TURN, step, flush=True)
     sys.stdin.readline()
 
 
@@ -125,7 +140,10 @@ def _command(module: object, words: Sequence[object]) -> list[str]:
     return [sys.executable, "-m", f"benchmarks.{module}", *map(str, words)]
 
 
-def _until_its_turn(program: subprocess.Popen[str]) -> None:
+def _until_its_turn(program: subprocess.Popen[str]) -> float:
+    """Wait until a program wants to go on; returns the seconds of its last step."""
     assert program.stdout is not None
-    if not any(line.strip() == TURN for line in program.stdout):
-        raise RuntimeError(f"{program.args} ended with exit code {program.wait()}.")
+    for line in program.stdout:
+        if line.startswith(TURN):
+            return float(line.removeprefix(TURN))
+    raise RuntimeError(f"{program.args} ended with exit code {program.wait()}.")

@@ -17,7 +17,7 @@ from mtm.masks import MaskFunction, training_mask
 from mtm.modalities import Modality
 from mtm.model import MTM
 from mtm.normalizer import Normalizer
-from mtm.optimization import make_optimizers, set_learning_rate
+from mtm.optimization import make_optimizers, set_step
 from mtm.run import Description
 from mtm.segments import Segments
 from mtm.training import prepare
@@ -71,7 +71,7 @@ class Stepper:
         self._fabric = Fabric(accelerator="cpu", devices=1)
         self._network = MTM(data.modalities, config.model)
         optimizers = make_optimizers(self._network, config.optimizer)
-        set_learning_rate(optimizers, 1e-4)
+        set_step(optimizers, 0, 1e-4)
         self._model, *self._optimizers = self._fabric.setup(self._network, *optimizers)
         self._segments = Segments(data, config.model.segment_length)
         self._numbers = iter(range(10**9))
@@ -91,6 +91,8 @@ class Stepper:
         layer, attention = 24 * D * D, 4 * D  # per token; per pair of tokens
         encoder = c.encoder_layers * float((shown * layer + shown**2 * attention).sum())
         decoder = c.decoder_layers * B * (L * layer + L * L * attention)
+        # Before its first attention, hidden tokens are the same in all samples.
+        decoder -= 6 * D * D * (B * L - (float(shown.sum()) + L))
         between = 2 * D * D * float(shown.sum())
         ends = B * c.segment_length * sum(self._ends(m) for m in self._description.modalities)
         return 3.0 * (encoder + between + decoder) + ends

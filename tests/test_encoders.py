@@ -87,7 +87,7 @@ def test_a_lone_token_and_a_pair_attend_as_in_general(run, states, actions) -> N
         q, k, v = layer.to_queries_keys_values(x).view(6, width, 3, 2, -1).permute(2, 0, 3, 1, 4)
         mixed = nn.functional.scaled_dot_product_attention(q, k, v)
         expected = layer.from_heads(mixed.transpose(1, 2).reshape(6 * width, WIDTH))
-        got = layer._attention(x, Layout.full(6, width), None)
+        got = layer._attention(x, Layout.full(6, width))
         torch.testing.assert_close(got, expected, atol=1e-5, rtol=0)
 
 

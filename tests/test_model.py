@@ -14,7 +14,7 @@ from mtm.losses import reconstruction_losses, weighed_errors
 from mtm.masks import RandomAutoregressiveMask
 from mtm.modalities import Modality
 from mtm.model import MTM, between_visible
-from mtm.packing import Block, Layout
+from mtm.packing import Block, Layout, Spread
 
 MODALITIES = (
     Modality("states", (3,)),
@@ -152,6 +152,37 @@ def test_packing_gives_what_a_padded_encoder_gives(
     everything = Block(None, B, L, B * L, torch.arange(B * L), visible[:, None, None, :])
     padded = model.encode(values, visible, Layout(torch.arange(B * L), (everything,)))
     torch.testing.assert_close(packed, padded[layout.tokens], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_tokens_that_samples_have_in_common_count_as_if_each_had_its_own(layers: int) -> None:
+    """A decoder that is told which hidden tokens are the same, against one that is not."""
+    model, values, visible = make_model(decoder_layers=layers), make_values(), random_visible()
+    visible[0], visible[1] = True, False
+    layout = Layout.joined(visible, torch.device("cpu"))
+    latent = model.encode(values, visible, layout).detach().requires_grad_()
+
+    def each_its_own() -> torch.Tensor:
+        tokens = model.mask_tokens.repeat(B * T, 1)
+        tokens = tokens.index_copy(0, layout.tokens, model.to_decoder(latent)).view(B, T, M, -1)
+        tokens = tokens + model._positions(model.decoder_modality_encoding, T)
+        return model.decoder(tokens.flatten(0, 2), Layout.full(B, T * M))
+
+    of = [latent, *(p for name, p in model.named_parameters() if name.startswith("decoder"))]
+    of += [model.mask_tokens, *model.to_decoder.parameters()]
+    got, expected = (
+        (decoded, *torch.autograd.grad(decoded.sin().sum(), of))
+        for decoded in (model.decode(latent, layout, B, T), each_its_own())
+    )
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_gradient_of_spreading_rows_is_that_of_differences() -> None:
+    spread = Spread(torch.tensor([0, 3, 5, 10, 19]), batch=5, length=4)
+    rows = torch.randn(5 + 4, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.equal(spread(rows)[5], rows[2])  # the second sample's own
+    assert torch.equal(spread(rows)[6], rows[5 + 2])  # what all have at the third place
+    assert torch.autograd.gradcheck(spread, rows)
 
 
 def test_a_batch_that_shows_nothing_is_answered() -> None:

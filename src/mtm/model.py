@@ -1,4 +1,4 @@
-"""The network, whole: a bidirectional masked autoencoder over the tokens of a segment.
+"""The network: a bidirectional masked autoencoder over the tokens of a segment.
 
     values --modality encoders, + time and modality encodings--> tokens
     visible tokens --transformer encoder--> latent
@@ -10,7 +10,9 @@ tokens of the whole batch.
 
 The encoder does not pay for what is hidden. Each sample has a mask of its own, so its visible
 tokens are packed into one list of N for everything that works token by token (linear layers,
-norms). For attention, short samples are joined in rows, in which each sees itself alone.
+norms). For attention, short samples are joined in rows, in which each sees itself alone. The
+decoder pays for hidden tokens from its first attention on: before it, they are the same in all
+samples.
 """
 
 from __future__ import annotations
@@ -20,14 +22,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtm.attention import attend, attend_from
 from mtm.config import ModelConfig
-from mtm.dropout import drop
 from mtm.modalities import Modality
-from mtm.packing import Layout, put, take
+from mtm.packing import Layout, Spread, put, take
+from mtm.transformer import Transformer
 
 TOKEN_STD = 0.02
 """Spread of the initial mask tokens and modality encodings."""
@@ -138,11 +138,15 @@ class MTM(nn.Module):
         self, latent: Tensor, layout: Layout, batch: int, length: int, wanted: Layout | None = None
     ) -> Tensor:
         """The decoder's output for the wanted tokens, packed, from the packed latent (N, D)."""
-        B, T, (M, D) = batch, length, self.mask_tokens.shape
-        blank = self.mask_tokens.expand(B, T, M, D).reshape(B * T * M, D)
-        tokens = blank.index_copy(0, layout.tokens, self.to_decoder(latent).to(blank.dtype))
-        tokens = tokens.view(B, T, M, D) + self._positions(self.decoder_modality_encoding, T)
-        decoded: Tensor = self.decoder(tokens.view(B * T * M, D), Layout.full(B, T * M), wanted)
+        L = length * len(self.modalities)
+        positions = self._positions(self.decoder_modality_encoding, length)  # (T, M, D)
+        blank = (self.mask_tokens + positions).view(L, -1)  # what a hidden token is at each place
+        shown = self.to_decoder(latent).to(blank.dtype)
+        shown = shown + positions.view(L, -1)[layout.tokens % L]
+        spread = Spread(layout.tokens, batch, L)
+        decoded: Tensor = self.decoder(
+            torch.cat([shown, blank]), Layout.full(batch, L), wanted, spread
+        )
         return decoded
 
     def outer_layers(self) -> list[nn.Module]:
@@ -216,68 +220,6 @@ def encode_step(
     B, K, D = tokens.shape
     encoded: Tensor = transformer((tokens + positions).view(B * K, D), Layout.full(B, K))
     return encoded.view(B, K, D)
-
-
-class Transformer(nn.Module):
-    """Pre-norm layers and a final norm, over packed tokens (N, D)."""
-
-    def __init__(self, layers: int, config: ModelConfig) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(Layer(config) for _ in range(layers))
-        self.norm = nn.LayerNorm(config.width)
-
-    def forward(self, x: Tensor, layout: Layout, wanted: Layout | None = None) -> Tensor:
-        """All layers, (N, D) to (N, D), or to the wanted tokens only."""
-        for layer in self.layers[:-1]:
-            x = layer(x, layout)
-        x = self.layers[-1](x, layout, wanted)
-        out: Tensor = self.norm(x)
-        return out
-
-
-class Layer(nn.Module):
-    """Attention among the tokens of a sample, then a two-layer perceptron on each token."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        D = config.width
-        self.heads, self.dropout = config.heads, config.dropout
-        self.attention_norm = nn.LayerNorm(D)
-        self.to_queries_keys_values = nn.Linear(D, 3 * D)
-        self.from_heads = nn.Linear(D, D)
-        self.mlp_norm = nn.LayerNorm(D)
-        self.mlp_in = nn.Linear(D, 4 * D)
-        self.mlp_out = nn.Linear(4 * D, D)
-
-    def forward(self, x: Tensor, layout: Layout, wanted: Layout | None = None) -> Tensor:
-        """One layer, (N, D) to (N, D), or to the wanted tokens of a sequence that is not packed."""
-        mixed = self._attention(self.attention_norm(x), layout, wanted)
-        x = x if wanted is None else take(x, wanted.tokens)
-        x = x + self._drop(mixed)
-        hidden = self._drop(F.gelu(self.mlp_in(self.mlp_norm(x))))
-        return x + self._drop(self.mlp_out(hidden))
-
-    def _attention(self, x: Tensor, layout: Layout, wanted: Layout | None) -> Tensor:
-        D, project = x.shape[-1], self.to_queries_keys_values
-        if wanted is not None:
-            keys_values = F.linear(x, project.weight[D:], project.bias[D:])
-            queries = F.linear(take(x, wanted.tokens), project.weight[:D], project.bias[:D])
-            mixed = attend_from(queries, wanted, keys_values, layout, self.heads, self._dropped)
-        elif layout.is_lonely:
-            # A token alone attends to itself: queries and keys decide nothing. No token at all goes
-            # this way too: every weight gets a gradient (of zeros), which DDP waits for.
-            mixed = F.linear(x, project.weight[2 * D :], project.bias[2 * D :])
-        else:
-            mixed = attend(project(x), layout, self.heads, self._dropped)
-        out: Tensor = self.from_heads(mixed)
-        return out
-
-    @property
-    def _dropped(self) -> float:
-        return self.dropout if self.training else 0.0
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return drop(x, self._dropped) if self._dropped else x
 
 
 def add_lines(

@@ -19,12 +19,18 @@ from mtm.config import OptimizerConfig
 from mtm.errors import RunError
 from mtm.network import Network
 
-NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
-"""Coefficients of Jordan et al. (2024): singular values end between about 0.7 and 1.2."""
+POLYNOMIALS = (
+    (8.287212, -23.595887, 17.300387),
+    (4.107059, -2.947850, 0.544843),
+    (3.948691, -2.908902, 0.551819),
+    (3.318420, -2.488488, 0.510049),
+    (2.300652, -1.668904, 0.418807),
+)
+"""Coefficients of x, x^3 and x^5: each the best for what the one before leaves (Amsel et al. 2025).
+Singular values from 0.001 to 1 end between 0.88 and 1.13."""
 
-ITERATIONS = 5
-"""Of Newton and Schulz's method, per step and matrix. With three, of better polynomials, forward
-dynamics got three times as wrong (docs/implementation-details.md)."""
+TURNS = 2
+"""Steps in which every matrix of a network moves once (docs/implementation-details.md)."""
 
 ADAM_SIZE = 0.2
 """Root mean square of Adam's usual update over its learning rate; Muon's is made the same, so that
@@ -40,11 +46,11 @@ def learning_rate(step: int, steps: int, config: OptimizerConfig) -> float:
     return low + (high - low) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
 
 
-def set_learning_rate(optimizers: Iterable[torch.optim.Optimizer], rate: float) -> None:
-    """Let all parameters take their next step with this learning rate."""
+def set_step(optimizers: Iterable[torch.optim.Optimizer], step: int, rate: float) -> None:
+    """Say which step is the next one (counted from 0), and its learning rate."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = rate
+            group["step"], group["lr"] = step, rate
 
 
 def make_optimizers(network: Network, config: OptimizerConfig) -> list[torch.optim.Optimizer]:
@@ -55,7 +61,7 @@ def make_optimizers(network: Network, config: OptimizerConfig) -> list[torch.opt
         matrices = hidden_matrices(network)
         chosen = {id(p) for p in matrices}
         rest = [p for p in rest if id(p) not in chosen]
-        optimizers = [Muon(matrices, config.weight_decay)] if matrices else []
+        optimizers = [Muon(matrices, config.weight_decay, turns=TURNS)] if matrices else []
     decayed = {id(m.weight) for m in network.modules() if isinstance(m, nn.Linear)}
     groups: list[dict[str, Any]] = [
         {"params": [p for p in rest if id(p) in decayed], "weight_decay": config.weight_decay},
@@ -104,38 +110,53 @@ class Muon(torch.optim.Optimizer):
         matrices: Two-dimensional parameters.
         weight_decay: As AdamW's.
         momentum: Of the average of gradients.
+        turns: Every matrix moves once in so many steps, so many times as far. Momentum changes
+            little from one step to the next, and most of the work is to make it orthogonal.
     """
 
     def __init__(
-        self, matrices: Iterable[Tensor], weight_decay: float, momentum: float = 0.95
+        self,
+        matrices: Iterable[Tensor],
+        weight_decay: float,
+        momentum: float = 0.95,
+        turns: int = 1,
     ) -> None:
-        super().__init__(matrices, {"lr": 0.0, "weight_decay": weight_decay, "momentum": momentum})
+        settings = {"weight_decay": weight_decay, "momentum": momentum, "turns": turns}
+        super().__init__(matrices, {"step": 0, "lr": 0.0, **settings})
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
-        """Move every matrix that has a gradient."""
+        """Average all gradients, and move the matrices whose turn it is."""
         for group in self.param_groups:
+            turn, turns = group["step"] % group["turns"], group["turns"]
+            self._average([m for m in group["params"] if m.grad is not None], group["momentum"])
             alike: dict[torch.Size, list[Tensor]] = defaultdict(list)
-            for matrix in group["params"]:
+            for matrix in group["params"][turn::turns]:
                 if matrix.grad is not None:
                     alike[matrix.shape].append(matrix)
+            far = turns * group["lr"]
             for _, same_side in groupby(sorted(alike, key=min), key=min):
                 shapes = list(same_side)
-                stacks = [self._momentum(alike[shape], group["momentum"]) for shape in shapes]
+                stacks = [self._ahead(alike[shape], group["momentum"]) for shape in shapes]
                 for shape, updates in zip(shapes, _orthogonal(stacks), strict=True):
-                    rate = group["lr"] * ADAM_SIZE * math.sqrt(max(shape))
-                    torch._foreach_mul_(alike[shape], 1 - group["lr"] * group["weight_decay"])
+                    rate = far * ADAM_SIZE * math.sqrt(max(shape))
+                    torch._foreach_mul_(alike[shape], 1 - far * group["weight_decay"])
                     torch._foreach_add_(alike[shape], list(updates.unbind()), alpha=-rate)
 
-    def _momentum(self, matrices: list[Tensor], momentum: float) -> Tensor:
-        """Nesterov's look ahead of the averaged gradients, (matrices, rows, columns)."""
-        gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
+    def _average(self, matrices: list[Tensor], momentum: float) -> None:
         for matrix in matrices:
             if not self.state[matrix]:
                 self.state[matrix]["momentum"] = torch.zeros_like(matrix)
-        averages = [self.state[matrix]["momentum"] for matrix in matrices]
-        torch._foreach_lerp_(averages, gradients, 1 - momentum)
-        return torch.stack(torch._foreach_lerp(gradients, averages, momentum))
+        gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
+        torch._foreach_lerp_(self._averages(matrices), gradients, 1 - momentum)
+
+    def _ahead(self, matrices: list[Tensor], momentum: float) -> Tensor:
+        """Nesterov's look ahead of the averaged gradients, (matrices, rows, columns)."""
+        gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
+        return torch.stack(torch._foreach_lerp(gradients, self._averages(matrices), momentum))
+
+    def _averages(self, matrices: list[Tensor]) -> list[Tensor]:
+        return [self.state[matrix]["momentum"] for matrix in matrices]
 
 
 def _orthogonal(stacks: Sequence[Tensor]) -> list[Tensor]:
@@ -150,13 +171,13 @@ def _orthogonal(stacks: Sequence[Tensor]) -> list[Tensor]:
     # With the 8 bits of bfloat16, the products of the polynomials run away.
     wide = [_short_side_first(x.to(torch.promote_types(x.dtype, torch.float32))) for x in stacks]
     gram = torch.cat([torch.bmm(x, x.mT) for x in wide])  # (all matrices, S, S)
-    # Divided by the sum of its eigenvalues, so that none is above 1.
-    size = gram.diagonal(dim1=1, dim2=2).sum(dim=1).clamp(min=1e-14)[:, None, None]
+    # Divided by a bound of its largest eigenvalue.
+    size = gram.flatten(1).norm(dim=1).clamp(min=1e-14)[:, None, None]
     gram = gram / size
-    product = factor = _newton_schulz(gram)
-    for _ in range(ITERATIONS - 1):
+    product = factor = _polynomial(gram, *POLYNOMIALS[0])
+    for coefficients in POLYNOMIALS[1:]:
         gram = factor @ gram @ factor
-        factor = _newton_schulz(gram)
+        factor = _polynomial(gram, *coefficients)
         product = factor @ product
     parts = torch.split_with_sizes(product / size.sqrt(), [len(x) for x in wide])
     found = [torch.bmm(part, x) for part, x in zip(parts, wide, strict=True)]
@@ -169,9 +190,8 @@ def _short_side_first(x: Tensor) -> Tensor:
     return x.mT if x.shape[1] > x.shape[2] else x
 
 
-def _newton_schulz(gram: Tensor) -> Tensor:
+def _polynomial(gram: Tensor, a: float, b: float, c: float) -> Tensor:
     """What an iteration multiplies by, (n, S, S)."""
-    a, b, c = NEWTON_SCHULZ
     factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
     factor.diagonal(dim1=1, dim2=2).add_(a)
     return factor

@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 MOST_BLOCKS = 16
 """Attention calls per layer at most: more save padding, fewer save calls."""
@@ -132,6 +133,35 @@ class Layout:
         return zip(rows, self.blocks, strict=True)
 
 
+@dataclass(frozen=True)
+class Spread:
+    """Makes all tokens of a batch from those that differ: most samples hide the same places.
+
+    What works token by token can be done before, with N + L rows instead of B * L.
+
+    Attributes:
+        places: Of the samples' own tokens among the B * L, (N,).
+        batch: B.
+        length: L.
+    """
+
+    places: Tensor
+    batch: int
+    length: int
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """The samples' own rows and, wherever they have none, the common one of that place.
+
+        Args:
+            rows: N own rows, then L common ones, (N + L, C).
+
+        Returns:
+            (B * L, C).
+        """
+        tokens: Tensor = _SpreadRows.apply(rows, self)  # type: ignore[no-untyped-call]
+        return tokens
+
+
 def _joined_rows(counts: Sequence[int], width: int) -> list[list[int]]:
     """Samples of each row; the largest first, each where it leaves the least room."""
     rows: list[list[int]] = []
@@ -197,3 +227,22 @@ class _Put(torch.autograd.Function):
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]
         (places,) = ctx.saved_tensors
         return take(gradient, places), None, None
+
+
+class _SpreadRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, rows, spread):  # type: ignore[no-untyped-def]
+        ctx.spread = spread
+        own, common = rows[: -spread.length], rows[-spread.length :]
+        return common.repeat(spread.batch, 1).index_copy_(0, spread.places, own)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient):  # type: ignore[no-untyped-def]
+        places, B, L = ctx.spread.places, ctx.spread.batch, ctx.spread.length
+        own = gradient.index_select(0, places)
+        is_common = gradient.new_ones(B * L).index_fill_(0, places, 0.0)
+        # For each place a sum over samples, (L, 1, B) times (L, B, C).
+        by_place = gradient.view(B, L, -1).transpose(0, 1)
+        common = torch.bmm(is_common.view(B, L).T.unsqueeze(1), by_place).squeeze(1)
+        return torch.cat([own, common]), None
