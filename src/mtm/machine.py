@@ -33,20 +33,14 @@ def thread_settings(threads: int) -> dict[str, str]:
     return dict.fromkeys((*THREAD_VARIABLES, CORES_VARIABLE), str(threads))
 
 
-HUGE_PAGES_VARIABLE = "THP_MEM_ALLOC_ENABLE"
-"""Environment variable that PyTorch reads when it makes its first tensor."""
-
-
 def keep_freed_memory() -> None:
     """Let glibc keep the buffers that a training step frees, for the next step to use.
 
     It would give each one back to the system and get it again, empty, a page fault at a time. A
-    step of the `cpu` preset takes 73 to 76 ms with this, 88 to 96 ms without (docs/speed.md). What
-    is new all the same comes in pages of 2 MB instead of 4 kB, where the system has such.
+    step of the `cpu` preset takes 73 to 76 ms with this, 88 to 96 ms without (docs/speed.md).
     """
     if not sys.platform.startswith("linux"):
         return
-    os.environ.setdefault(HUGE_PAGES_VARIABLE, "1")
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallopt"):  # on musl
         return

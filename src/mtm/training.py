@@ -178,7 +178,6 @@ def _check_mask(mask: MaskFunction, modalities: tuple[Modality, ...], segment_le
 
 def _launch(config: DeviceConfig, batch_size: int) -> Fabric:
     """Start the processes and share this machine's cores out among them."""
-    keep_freed_memory()  # before there is any tensor
     processes = config.devices * config.num_nodes
     if batch_size % processes:
         raise ConfigError(
@@ -197,6 +196,7 @@ def _launch(config: DeviceConfig, batch_size: int) -> Fabric:
         raise ConfigError(f"these device settings do not work here: {error}") from error
     fabric.launch()
     torch.set_num_threads(config.threads or max(available_cores() // config.devices, 1))
+    keep_freed_memory()
     return fabric
 
 
