@@ -17,7 +17,7 @@ from mtm.masks import MaskFunction, training_mask
 from mtm.modalities import Modality
 from mtm.model import MTM
 from mtm.normalizer import Normalizer
-from mtm.optimization import make_optimizers, set_step
+from mtm.optimization import make_optimizers, set_learning_rate
 from mtm.run import Description
 from mtm.segments import Segments
 from mtm.training import prepare
@@ -71,7 +71,7 @@ class Stepper:
         self._fabric = Fabric(accelerator="cpu", devices=1)
         self._network = MTM(data.modalities, config.model)
         optimizers = make_optimizers(self._network, config.optimizer)
-        set_step(optimizers, 0, 1e-4)
+        set_learning_rate(optimizers, 1e-4)
         self._model, *self._optimizers = self._fabric.setup(self._network, *optimizers)
         self._segments = Segments(data, config.model.segment_length)
         self._numbers = iter(range(10**9))

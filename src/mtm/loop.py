@@ -33,7 +33,7 @@ from mtm.optimization import (
     gradient_norm,
     learning_rate,
     make_optimizers,
-    set_step,
+    set_learning_rate,
 )
 from mtm.progress import TrainingProgress
 from mtm.randomness import Purpose, generator
@@ -221,8 +221,7 @@ class Loop:
 
     def _step(self, step: int) -> None:
         config = self.config
-        rate = learning_rate(step - 1, config.steps, config.optimizer)
-        set_step(self.optimizers, step - 1, rate)
+        set_learning_rate(self.optimizers, learning_rate(step - 1, config.steps, config.optimizer))
         if config.model.dropout:
             rng = generator(config.seed, Purpose.DROPOUT, step * 2**20 + self.fabric.global_rank)
             torch.manual_seed(int(rng.integers(2**62)))

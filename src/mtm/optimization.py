@@ -29,9 +29,6 @@ POLYNOMIALS = (
 """Coefficients of x, x^3 and x^5: each the best for what the one before leaves (Amsel et al. 2025).
 Singular values from 0.001 to 1 end between 0.88 and 1.13."""
 
-TURNS = 2
-"""Steps in which every matrix of a network moves once (docs/implementation-details.md)."""
-
 ADAM_SIZE = 0.2
 """Root mean square of Adam's usual update over its learning rate; Muon's is made the same, so that
 one learning rate serves both (Liu et al. 2025)."""
@@ -46,11 +43,11 @@ def learning_rate(step: int, steps: int, config: OptimizerConfig) -> float:
     return low + (high - low) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
 
 
-def set_step(optimizers: Iterable[torch.optim.Optimizer], step: int, rate: float) -> None:
-    """Say which step is the next one (counted from 0), and its learning rate."""
+def set_learning_rate(optimizers: Iterable[torch.optim.Optimizer], rate: float) -> None:
+    """Let all parameters take their next step with this learning rate."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["step"], group["lr"] = step, rate
+            group["lr"] = rate
 
 
 def make_optimizers(network: Network, config: OptimizerConfig) -> list[torch.optim.Optimizer]:
@@ -61,7 +58,7 @@ def make_optimizers(network: Network, config: OptimizerConfig) -> list[torch.opt
         matrices = hidden_matrices(network)
         chosen = {id(p) for p in matrices}
         rest = [p for p in rest if id(p) not in chosen]
-        optimizers = [Muon(matrices, config.weight_decay, turns=TURNS)] if matrices else []
+        optimizers = [Muon(matrices, config.weight_decay)] if matrices else []
     decayed = {id(m.weight) for m in network.modules() if isinstance(m, nn.Linear)}
     groups: list[dict[str, Any]] = [
         {"params": [p for p in rest if id(p) in decayed], "weight_decay": config.weight_decay},
@@ -110,53 +107,38 @@ class Muon(torch.optim.Optimizer):
         matrices: Two-dimensional parameters.
         weight_decay: As AdamW's.
         momentum: Of the average of gradients.
-        turns: Every matrix moves once in so many steps, so many times as far. Momentum changes
-            little from one step to the next, and most of the work is to make it orthogonal.
     """
 
     def __init__(
-        self,
-        matrices: Iterable[Tensor],
-        weight_decay: float,
-        momentum: float = 0.95,
-        turns: int = 1,
+        self, matrices: Iterable[Tensor], weight_decay: float, momentum: float = 0.95
     ) -> None:
-        settings = {"weight_decay": weight_decay, "momentum": momentum, "turns": turns}
-        super().__init__(matrices, {"step": 0, "lr": 0.0, **settings})
+        super().__init__(matrices, {"lr": 0.0, "weight_decay": weight_decay, "momentum": momentum})
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
-        """Average all gradients, and move the matrices whose turn it is."""
+        """Move every matrix that has a gradient."""
         for group in self.param_groups:
-            turn, turns = group["step"] % group["turns"], group["turns"]
-            self._average([m for m in group["params"] if m.grad is not None], group["momentum"])
             alike: dict[torch.Size, list[Tensor]] = defaultdict(list)
-            for matrix in group["params"][turn::turns]:
+            for matrix in group["params"]:
                 if matrix.grad is not None:
                     alike[matrix.shape].append(matrix)
-            far = turns * group["lr"]
             for _, same_side in groupby(sorted(alike, key=min), key=min):
                 shapes = list(same_side)
-                stacks = [self._ahead(alike[shape], group["momentum"]) for shape in shapes]
+                stacks = [self._momentum(alike[shape], group["momentum"]) for shape in shapes]
                 for shape, updates in zip(shapes, _orthogonal(stacks), strict=True):
-                    rate = far * ADAM_SIZE * math.sqrt(max(shape))
-                    torch._foreach_mul_(alike[shape], 1 - far * group["weight_decay"])
+                    rate = group["lr"] * ADAM_SIZE * math.sqrt(max(shape))
+                    torch._foreach_mul_(alike[shape], 1 - group["lr"] * group["weight_decay"])
                     torch._foreach_add_(alike[shape], list(updates.unbind()), alpha=-rate)
 
-    def _average(self, matrices: list[Tensor], momentum: float) -> None:
+    def _momentum(self, matrices: list[Tensor], momentum: float) -> Tensor:
+        """Nesterov's look ahead of the averaged gradients, (matrices, rows, columns)."""
+        gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
         for matrix in matrices:
             if not self.state[matrix]:
                 self.state[matrix]["momentum"] = torch.zeros_like(matrix)
-        gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
-        torch._foreach_lerp_(self._averages(matrices), gradients, 1 - momentum)
-
-    def _ahead(self, matrices: list[Tensor], momentum: float) -> Tensor:
-        """Nesterov's look ahead of the averaged gradients, (matrices, rows, columns)."""
-        gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
-        return torch.stack(torch._foreach_lerp(gradients, self._averages(matrices), momentum))
-
-    def _averages(self, matrices: list[Tensor]) -> list[Tensor]:
-        return [self.state[matrix]["momentum"] for matrix in matrices]
+        averages = [self.state[matrix]["momentum"] for matrix in matrices]
+        torch._foreach_lerp_(averages, gradients, 1 - momentum)
+        return torch.stack(torch._foreach_lerp(gradients, averages, momentum))
 
 
 def _orthogonal(stacks: Sequence[Tensor]) -> list[Tensor]:
