@@ -16,7 +16,7 @@ def kept_share(x: Tensor, share: float) -> Tensor:
     """What dropout multiplies by on a CPU: zero, or what scales the rest accordingly."""
     dropped = min(round(share * 256), 255)
     words = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
-    bytes_ = words.view(torch.uint8)[: x.numel()].view(x.shape)
+    drawn = words.view(torch.uint8)[: x.numel()].view(x.shape)  # a byte for each number
     # Compared straight into numbers: booleans first would take five times as long.
-    kept = torch.ge(bytes_, dropped, out=torch.empty_like(x))
+    kept = torch.ge(drawn, dropped, out=torch.empty_like(x))
     return kept.mul_(256 / (256 - dropped))

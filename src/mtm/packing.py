@@ -135,7 +135,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Spread:
-    """Makes all tokens of a batch from those that differ: most samples hide the same places.
+    """Makes all tokens of a batch from those that differ: at a place, all hidden ones are the same.
 
     What works token by token can be done before, with N + L rows instead of B * L.
 
