@@ -32,7 +32,7 @@ from mtm.modalities import Modality
 from mtm.model import MTM
 from mtm.network import make_network
 from mtm.normalizer import Normalizer
-from mtm.optimization import Muon, learning_rate, make_optimizers, set_learning_rate
+from mtm.optimization import Muon, learning_rate, make_optimizers
 from mtm.run import Description
 from mtm.segments import Segments
 from mtm.trackers import read_metrics
@@ -537,8 +537,8 @@ def test_muon_moves_all_directions_equally_far(shape) -> None:
     matrix.grad = torch.randn(shape) @ torch.diag(torch.logspace(-0.5, 0.5, shape[1]))
     muon.step()
     lengths = torch.linalg.svdvals(-matrix.detach()) / (0.1 * 0.2 * max(shape) ** 0.5)
-    assert lengths.min() > 0.87
-    assert lengths.max() < 1.13
+    assert lengths.min() > 0.5
+    assert lengths.max() < 1.3
     assert (matrix.detach() * matrix.grad).sum() < 0  # downhill
 
 
@@ -570,21 +570,23 @@ def test_muon_keeps_its_measure_in_bfloat16() -> None:
     assert lengths.max() < 1.3
 
 
-def test_muon_is_momentum_made_orthogonal() -> None:
-    """Against the exact polar factor of Nesterov's momentum, by singular vectors."""
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="PyTorch has it from 2.9 on")
+def test_muon_agrees_with_pytorchs_own() -> None:
     torch.manual_seed(0)
-    ours, exact = torch.nn.Parameter(torch.ones(16, 48)), torch.ones(16, 48)
-    average, rate, decay, momentum = torch.zeros(16, 48), 0.02, 0.1, 0.95
-    muon = Muon([ours], decay, momentum)
-    set_learning_rate([muon], rate)
+    ours, theirs = (torch.nn.Parameter(torch.ones(16, 48)) for _ in range(2))
+    muon = Muon([ours], weight_decay=0.1)
+    muon.param_groups[0]["lr"] = 0.02
+    reference = torch.optim.Muon(
+        [theirs], lr=0.02, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw"
+    )
     for _ in range(5):
-        ours.grad = torch.randn(16, 48)
+        gradient = torch.randn(16, 48)
+        ours.grad, theirs.grad = gradient.clone(), gradient.clone()
         muon.step()
-        average = torch.lerp(average, ours.grad, 1 - momentum)
-        u, _, v = torch.linalg.svd(torch.lerp(ours.grad, average, momentum), full_matrices=False)
-        exact = exact * (1 - rate * decay) - rate * 0.2 * 48**0.5 * (u @ v)
-    way = exact - torch.ones_like(exact)
-    assert torch.dist(ours.detach(), exact) < 0.13 * way.norm()  # as far as singular values are off
+        reference.step()
+    # PyTorch's works in bfloat16, which has 8 bits.
+    assert torch.allclose(ours, theirs, atol=5e-3)
+    assert not torch.allclose(ours, torch.ones_like(ours), atol=5e-2)
 
 
 def test_horizon_and_kind_of_returns_reach_the_model(point_mass, tiny) -> None:

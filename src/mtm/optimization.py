@@ -19,15 +19,12 @@ from mtm.config import OptimizerConfig
 from mtm.errors import RunError
 from mtm.network import Network
 
-POLYNOMIALS = (
-    (8.287212, -23.595887, 17.300387),
-    (4.107059, -2.947850, 0.544843),
-    (3.948691, -2.908902, 0.551819),
-    (3.318420, -2.488488, 0.510049),
-    (2.300652, -1.668904, 0.418807),
-)
-"""Coefficients of x, x^3 and x^5: each the best for what the one before leaves (Amsel et al. 2025).
-Singular values from 0.001 to 1 end between 0.88 and 1.13."""
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+"""Coefficients of Jordan et al. (2024): singular values end between about 0.7 and 1.2."""
+
+ITERATIONS = 5
+"""Of Newton and Schulz's method, per step and matrix. With three, of better polynomials, forward
+dynamics got three times as wrong (docs/implementation-details.md)."""
 
 ADAM_SIZE = 0.2
 """Root mean square of Adam's usual update over its learning rate; Muon's is made the same, so that
@@ -153,13 +150,13 @@ def _orthogonal(stacks: Sequence[Tensor]) -> list[Tensor]:
     # With the 8 bits of bfloat16, the products of the polynomials run away.
     wide = [_short_side_first(x.to(torch.promote_types(x.dtype, torch.float32))) for x in stacks]
     gram = torch.cat([torch.bmm(x, x.mT) for x in wide])  # (all matrices, S, S)
-    # Divided by a bound of its largest eigenvalue.
-    size = gram.flatten(1).norm(dim=1).clamp(min=1e-14)[:, None, None]
+    # Divided by the sum of its eigenvalues, so that none is above 1.
+    size = gram.diagonal(dim1=1, dim2=2).sum(dim=1).clamp(min=1e-14)[:, None, None]
     gram = gram / size
-    product = factor = _polynomial(gram, *POLYNOMIALS[0])
-    for coefficients in POLYNOMIALS[1:]:
+    product = factor = _newton_schulz(gram)
+    for _ in range(ITERATIONS - 1):
         gram = factor @ gram @ factor
-        factor = _polynomial(gram, *coefficients)
+        factor = _newton_schulz(gram)
         product = factor @ product
     parts = torch.split_with_sizes(product / size.sqrt(), [len(x) for x in wide])
     found = [torch.bmm(part, x) for part, x in zip(parts, wide, strict=True)]
@@ -172,8 +169,9 @@ def _short_side_first(x: Tensor) -> Tensor:
     return x.mT if x.shape[1] > x.shape[2] else x
 
 
-def _polynomial(gram: Tensor, a: float, b: float, c: float) -> Tensor:
+def _newton_schulz(gram: Tensor) -> Tensor:
     """What an iteration multiplies by, (n, S, S)."""
+    a, b, c = NEWTON_SCHULZ
     factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
     factor.diagonal(dim1=1, dim2=2).add_(a)
     return factor
