@@ -76,7 +76,7 @@ def _with_length(T: int) -> TrainConfig:
 
 
 AXES = (
-    Axis("batch", (32, 64, 128, 256, 512), _with_batch),
+    Axis("batch", (64, 128, 256, 512, 1024), _with_batch),
     Axis("width", (64, 128, 256, 512), _with_width),
     Axis("segment length, same tokens,", (4, 8, 16, 32, 64, 128, 256), _with_length),
     Axis("steps of data", (10_000, 100_000, 1_000_000), lambda _: preset("cpu"), lambda n: n),
