@@ -69,6 +69,19 @@ def test_lockstep_equals_one_environment_at_a_time(run) -> None:
     assert together["bc"].successes is not None
 
 
+def test_a_policy_that_changes_how_a_run_acts_is_asked_itself(run) -> None:
+    class Still(policies.MaskedPolicy):
+        def act(self, states: np.ndarray) -> np.ndarray:
+            return np.zeros_like(super().act(states))
+
+    plain = policies.return_conditioned(run, "fraction:1.0")
+    still = Still(run, plain.ways)
+    told = rollout({"plain": plain, "still": still}, ENV, episodes=2)
+    alone = rollout({"still": Still(run, plain.ways)}, ENV, episodes=2)
+    np.testing.assert_array_equal(told["still"].returns, alone["still"].returns)
+    assert (told["still"].returns != told["plain"].returns).all()
+
+
 def test_the_same_seed_gives_the_same_returns(run) -> None:
     first = rollout(several(run), ENV, episodes=2, seed=3)
     second = rollout(several(run), ENV, episodes=2, seed=3)

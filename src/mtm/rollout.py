@@ -143,16 +143,16 @@ class _Actor:
     def __init__(self, policies: Sequence[Policy], episodes: int) -> None:
         self._groups: list[tuple[Policy, NDArray[np.int64]]] = []
         rows = np.arange(len(policies) * episodes).reshape(len(policies), episodes)
-        masked: dict[int, list[int]] = {}
-        for i, policy in enumerate(policies):
-            if isinstance(policy, MaskedPolicy):
-                masked.setdefault(id(policy.run), []).append(i)
+        masked: dict[int, list[tuple[MaskedPolicy, NDArray[np.int64]]]] = {}
+        for policy, mine in zip(policies, rows, strict=True):
+            # Not a subclass: joined, it would be asked as the plain one, whatever it overrides.
+            if type(policy) is MaskedPolicy:
+                masked.setdefault(id(policy.run), []).append((policy, mine))
             else:
-                self._groups.append((policy, rows[i]))
+                self._groups.append((policy, mine))
         for members in masked.values():
-            chosen = [policies[i] for i in members]
-            joined = join([p for p in chosen if isinstance(p, MaskedPolicy)])
-            self._groups.append((joined, rows[members].reshape(-1)))
+            joined = join([policy for policy, _ in members])
+            self._groups.append((joined, np.concatenate([mine for _, mine in members])))
         for policy, mine in self._groups:
             policy.reset(len(mine))
 
