@@ -105,7 +105,7 @@ def _draw(axes: Axes, axis: Axis, seconds: Sequence[float]) -> None:
     axes.set_xscale("log")
     axes.set_xticks(axis.values, [f"{value:,}" for value in axis.values], fontsize=8)
     axes.minorticks_off()
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.1e3 * max(seconds))
     axes.set_xlabel(axis.name.rstrip(","))
     axes.set_ylabel("ms per step")
     axes.spines[["top", "right"]].set_visible(False)
