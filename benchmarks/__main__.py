@@ -25,7 +25,7 @@ from benchmarks import (
     training,
 )
 from benchmarks.timing import Row, peak_flops
-from mtm.experiments.provenance import here
+from mtm.research.experiments.provenance import here
 
 PARTS = (
     *("training", "reference", "sampling", "evaluation", "representation"),

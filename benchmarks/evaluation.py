@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from benchmarks.endless_hopper import ENV_ID, STEPS
 from benchmarks.timing import Row, seconds_per_call
-from mtm import policies, queries
-from mtm.config import preset
-from mtm.policies import Policy
-from mtm.rollout import rollout
-from mtm.run import Run
-from mtm.training import train
+from mtm.control import policies
+from mtm.control.policies import Policy
+from mtm.control.rollout import rollout
+from mtm.core.config import preset
+from mtm.inference import queries
+from mtm.runs.run import Run
+from mtm.training.train import train
 
 EPISODES = 20
 

@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from benchmarks import one_training
 from benchmarks.timing import Row, seconds_per_call
 from benchmarks.training import Stepper
-from mtm.config import TrainConfig, preset
-from mtm.machine import keep_freed_memory
-from mtm.masks import training_mask
-from mtm.trajectories import TrajectoryDataset
+from mtm.core.config import TrainConfig, preset
+from mtm.core.system import keep_freed_memory
+from mtm.data.trajectories import TrajectoryDataset
+from mtm.masks.patterns import training_mask
 
 STEPS = 100_000
 """Steps of the random data, unless their number is what grows."""

@@ -19,9 +19,9 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.timing import result_of, take_turn
-from mtm import loop
-from mtm.config import PRESETS, DeviceConfig, preset
-from mtm.training import train
+from mtm.core.config import PRESETS, DeviceConfig, preset
+from mtm.training import loop
+from mtm.training.train import train
 
 WARMUP, LOG_EVERY = 8, 5
 

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.timing import Row, seconds_in_turns
-from mtm.config import preset
+from mtm.core.config import preset
 
 STEPS = {"cpu": 60, "paper": 7}
 WARMUP = {"cpu": 20, "paper": 7}

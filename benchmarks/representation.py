@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.timing import Row, seconds_of_each
-from mtm.baselines.td3_agent import TD3Agent
-from mtm.baselines.td3_config import VARIANTS, TD3Config, td3_preset
-from mtm.config import preset
-from mtm.machine import keep_freed_memory
-from mtm.run import Run
-from mtm.training import train
-from mtm.trajectories import TrajectoryDataset
+from mtm.core.config import preset
+from mtm.core.system import keep_freed_memory
+from mtm.data.trajectories import TrajectoryDataset
+from mtm.research.baselines.td3_agent import TD3Agent
+from mtm.research.baselines.td3_config import VARIANTS, TD3Config, td3_preset
+from mtm.runs.run import Run
+from mtm.training.train import train
 
 STATES, ACTIONS = 24, 6
 """Of the walker."""

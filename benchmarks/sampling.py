@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.timing import Row, seconds_of_each, seconds_per_call
-from mtm.datasets.store import open_store, write_store
-from mtm.machine import keep_freed_memory
-from mtm.segments import Segments
-from mtm.trajectories import TrajectoryDataset
+from mtm.core.system import keep_freed_memory
+from mtm.data.formats.store import open_store, write_store
+from mtm.data.segments import Segments
+from mtm.data.trajectories import TrajectoryDataset
 
 BATCH, LENGTH = 1024, 4
 STEPS, TIMES = 200_000, 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks import one_training
 from benchmarks.timing import Row
-from mtm.machine import available_cores
+from mtm.core.system import available_cores
 
 STEPS = 40
 

@@ -24,16 +24,18 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from mtm import checkpoint, policies
-from mtm.config import OptimizerConfig, TrainConfig, preset
-from mtm.experiments.provenance import here
-from mtm.masks import WEIGHTS, MaskFunction
-from mtm.modalities import BoolArray, Modality
-from mtm.rollout import rollout
-from mtm.run import load_run
-from mtm.scores import matching_environment, score
-from mtm.trackers import read_metrics
-from mtm.training import train
+from mtm.control import policies
+from mtm.control.rollout import rollout
+from mtm.control.scores import score
+from mtm.core.config import OptimizerConfig, TrainConfig, preset
+from mtm.data.environment_ids import matching_environment
+from mtm.data.modalities import BoolArray, Modality
+from mtm.masks.patterns import WEIGHTS, MaskFunction
+from mtm.research.experiments.provenance import here
+from mtm.runs import checkpoint
+from mtm.runs.run import load_run
+from mtm.training.trackers import read_metrics
+from mtm.training.train import train
 
 VISIBLE = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
 """The shares that the original leaves visible."""

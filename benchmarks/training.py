@@ -9,19 +9,19 @@ from lightning_fabric import Fabric
 
 from benchmarks import one_training
 from benchmarks.timing import Row, peak_flops, seconds_of_each
-from mtm.config import TrainConfig, preset
-from mtm.datasets import builtin
-from mtm.loop import BatchMaker, train_step
-from mtm.machine import keep_freed_memory
-from mtm.masks import MaskFunction, training_mask
-from mtm.modalities import Modality
-from mtm.model import MTM
-from mtm.normalizer import Normalizer
-from mtm.optimization import make_optimizers, set_learning_rate
-from mtm.run import Description
-from mtm.segments import Segments
-from mtm.training import prepare
-from mtm.trajectories import TrajectoryDataset
+from mtm.core.config import TrainConfig, preset
+from mtm.core.system import keep_freed_memory
+from mtm.data.formats import builtin
+from mtm.data.modalities import Modality
+from mtm.data.normalizer import Normalizer
+from mtm.data.preparation import prepare
+from mtm.data.segments import Segments
+from mtm.data.trajectories import TrajectoryDataset
+from mtm.masks.patterns import MaskFunction, training_mask
+from mtm.models.mtm import MTM
+from mtm.runs.run import Description
+from mtm.training.loop import BatchMaker, train_step
+from mtm.training.optimization import make_optimizers, set_learning_rate
 
 STEPS = {"cpu": 120, "paper": 6}
 REPEATS = {"cpu": 60, "paper": 4}

@@ -17,8 +17,8 @@ import torch
 from torch import nn
 
 import mtm
-from mtm.encoders import StateEncoder
-from mtm.returns import add_returns
+from mtm.data.returns import add_returns
+from mtm.inference.encoders import StateEncoder
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from stable_baselines3 import SAC
 from stable_baselines3.common.evaluation import evaluate_policy
 
 import mtm
-from mtm.plugins.sb3 import MTMFeatures
+from mtm.inference.plugins.sb3 import MTMFeatures
 
 
 def main() -> None:

@@ -4,7 +4,7 @@
     python examples/torchrl_td3.py --data exorl:walk:walker --run runs/walker --trainable
 
 Without --run a small model is pretrained first. No episode ends in a terminal state here; the whole
-thing, with evaluation and caching, is `mtm.baselines.td3`.
+thing, with evaluation and caching, is `mtm.research.baselines.td3`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import nn
 from torchrl.objectives import SoftUpdate, TD3Loss, ValueEstimators
 
 import mtm
-from mtm.plugins.tensordict import state_action_encoder, state_encoder
+from mtm.inference.plugins.tensordict import state_action_encoder, state_encoder
 
 
 def main() -> None:

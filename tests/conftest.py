@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from mtm.config import ModelConfig, TrainConfig
-from mtm.datasets import builtin
-from mtm.modalities import Modality
-from mtm.trajectories import Metadata, TrajectoryDataset
+from mtm.core.config import ModelConfig, TrainConfig
+from mtm.data.formats import builtin
+from mtm.data.modalities import Modality
+from mtm.data.trajectories import Metadata, TrajectoryDataset
 
 STATES = Modality("states", (3,), role="state")
 RETURNS = Modality("returns", (), role="return")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gymnasium
 import numpy as np
 
-from mtm.datasets import builtin
+from mtm.data.formats import builtin
 
 
 class PointMass(gymnasium.Env):

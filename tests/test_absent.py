@@ -11,15 +11,16 @@ import pytest
 import torch
 
 import mtm
-from mtm import checkpoint
-from mtm.config import TrainConfig
-from mtm.datasets import builtin
-from mtm.evaluate import prediction_error
-from mtm.normalizer import Normalizer
-from mtm.relabelling import relabel
-from mtm.run import Run
-from mtm.training import prepare, split, train
-from mtm.trajectories import TrajectoryDataset
+from mtm.core.config import TrainConfig
+from mtm.data.formats import builtin
+from mtm.data.normalizer import Normalizer
+from mtm.data.preparation import prepare, split
+from mtm.data.trajectories import TrajectoryDataset
+from mtm.evaluation.evaluate import prediction_error
+from mtm.inference.relabelling import relabel
+from mtm.runs import checkpoint
+from mtm.runs.run import Run
+from mtm.training.train import train
 
 EPISODES, LENGTH = 40, 20
 STORED = {"nan": np.nan, "inf": -np.inf, "huge": 1e30, "number": 3.0}

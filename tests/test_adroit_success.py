@@ -9,8 +9,9 @@ import mujoco
 import numpy as np
 import pytest
 
-from mtm import datasets, environments
-from mtm.datasets.adroit_success import achieved
+from mtm.control import environments
+from mtm.data import loading
+from mtm.data.formats.adroit_success import achieved
 
 IDS = {
     "door": "AdroitHandDoor-v1",
@@ -70,6 +71,6 @@ def test_a_d4rl_file_without_the_signal_gets_it(tmp_path: Path) -> None:
         file["observations"], file["actions"] = observations, np.zeros((4, 28))
         file["rewards"], file["terminals"] = np.full(4, 7.0), np.zeros(4)
         file["timeouts"] = np.array([0, 0, 0, 1])
-    data = datasets.load(str(tmp_path / "door-human-v1.hdf5"))
+    data = loading.load(str(tmp_path / "door-human-v1.hdf5"))
     assert data.arrays["rewards"].tolist() == [0, 1, 1, 1]
     assert data.metadata.env_id == "AdroitHandDoor-v1"

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtm import attention
-from mtm.attention import attend
-from mtm.packing import LONGEST_JOINED, Layout
+from mtm.models import attention
+from mtm.models.attention import attend
+from mtm.models.packing import LONGEST_JOINED, Layout
 
 D, HEADS = 8, 2
 COUNTS = (3, 1, 5, 0, 3, 2)
@@ -37,7 +37,7 @@ def mixed_and_gradient(packed: Tensor, layout: Layout, heads: int = HEADS) -> tu
 def test_products_give_what_the_kernel_gives(
     most_blocks: int, heads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtm.packing.MOST_BLOCKS", most_blocks)
+    monkeypatch.setattr("mtm.models.packing.MOST_BLOCKS", most_blocks)
     layout = layout_of()
     assert any(block.slots is not None for block in layout.blocks) == (most_blocks == 2)
     packed = tokens(layout)

@@ -11,19 +11,20 @@ import pytest
 import torch
 
 import mtm
-from mtm import checkpoint, policies
-from mtm.baselines.mlp import mlp_config
-from mtm.baselines.specialised import specialised_config
 from mtm.cli import main
-from mtm.config import ModelConfig, TrainConfig
-from mtm.datasets import builtin
-from mtm.errors import ConfigError
-from mtm.evaluate import Request, evaluate
-from mtm.mlp import MLP
-from mtm.modalities import Modality
-from mtm.model import MTM
-from mtm.network import make_network
-from mtm.training import train
+from mtm.control import policies
+from mtm.core.config import ModelConfig, TrainConfig
+from mtm.core.errors import ConfigError
+from mtm.data.formats import builtin
+from mtm.data.modalities import Modality
+from mtm.evaluation.evaluate import Request, evaluate
+from mtm.models.mlp import MLP
+from mtm.models.mtm import MTM
+from mtm.models.network import make_network
+from mtm.research.baselines.mlp import mlp_config
+from mtm.research.baselines.specialised import specialised_config
+from mtm.runs import checkpoint
+from mtm.training.train import train
 
 CAPABILITIES = ("bc", "rcbc", "id", "fd")
 

@@ -11,31 +11,26 @@ import numpy as np
 import pytest
 import torch
 
-from mtm import checkpoint, datasets
-from mtm.baselines.experience import Scaling, Transitions
-from mtm.baselines.learner import make_learner
-from mtm.baselines.settings import (
-    AGENTS,
-    SCALES,
-    AgentConfig,
-    DTConfig,
-    agent_config,
-)
-from mtm.baselines.transitions import REWARDS, TransitionIndex, check_modalities
 from mtm.cli import main
-from mtm.datasets import builtin, store
-from mtm.endings import terminal_endings
-from mtm.errors import ConfigError, DataError, MissingExtraError, RunError
-from mtm.evaluate import Request
-from mtm.normalizer import Normalizer
-from mtm.rollout import rollout
-from mtm.run import load_run
-from mtm.trackers import read_metrics
-from mtm.trajectories import Metadata, TrajectoryDataset
+from mtm.control.rollout import rollout
+from mtm.core.errors import ConfigError, DataError, MissingExtraError, RunError
+from mtm.data import loading
+from mtm.data.formats import builtin, store
+from mtm.data.normalizer import Normalizer
+from mtm.data.terminations import terminal_endings
+from mtm.data.trajectories import Metadata, TrajectoryDataset
+from mtm.evaluation.evaluate import Request
+from mtm.research.baselines.learner import make_learner
+from mtm.research.baselines.replay import Scaling, Transitions
+from mtm.research.baselines.settings import AGENTS, SCALES, AgentConfig, DTConfig, agent_config
+from mtm.research.baselines.transitions import REWARDS, TransitionIndex, check_modalities
+from mtm.runs import checkpoint
+from mtm.runs.run import load_run
+from mtm.training.trackers import read_metrics
 
 pytest.importorskip("torchrl", reason="the extra `baselines` is not installed")
 pytest.importorskip("gymnasium", reason="the extra `sim` is not installed")
-from mtm.baselines import Agent, evaluate_agent, load_agent, train_agent
+from mtm.research.baselines import Agent, evaluate_agent, load_agent, train_agent
 
 ENV = "point_mass_environment:PointMass-v0"
 pytestmark = pytest.mark.usefixtures("_find_environments")
@@ -210,15 +205,15 @@ def test_terminal_flags_survive_files_views_and_stores(tmp_path) -> None:
     timeouts = np.array([0, 0, 0, 0, 1, 0, 0])
     states = np.arange(7.0)[:, None]
     np.savez(file, observations=states, terminals=terminals, timeouts=timeouts)
-    loaded = datasets.load(str(file))
+    loaded = loading.load(str(file))
     assert loaded.terminated.tolist() == [True, False, False]  # the last one was cut off
     assert loaded.subset([2, 0]).select(["states"]).terminated.tolist() == [False, True]
     store.write_store([loaded, loaded], tmp_path / "store", "twice")
-    opened = datasets.load(str(tmp_path / "store"))
+    opened = loading.load(str(tmp_path / "store"))
     assert opened.terminated.tolist() == [True, False, False] * 2
     silent = TrajectoryDataset.from_arrays({"states": states}, [0, 7])
     store.write_store([loaded, silent], tmp_path / "half", "one says it, one does not")
-    assert datasets.load(str(tmp_path / "half")).terminated is None
+    assert loading.load(str(tmp_path / "half")).terminated is None
     hopper = builtin.hopper()
     assert hopper.terminated is not None
     assert not hopper.terminated[hopper.lengths == 1000].any()
@@ -259,7 +254,7 @@ def test_only_sound_weights_are_saved(point_mass, tmp_path, monkeypatch) -> None
         next(learner.parameters()).register_hook(lambda gradient: gradient * np.nan)
         return learner
 
-    monkeypatch.setattr("mtm.baselines.agent_training.make_learner", make_spoilt)
+    monkeypatch.setattr("mtm.research.baselines.agent_training.make_learner", make_spoilt)
     config = replace(config, checkpoint_every=1)
     with pytest.raises(RunError, match="the norm of its gradient nan, by step 1"):
         train_agent("iql", point_mass, config, tmp_path / "spoilt", silent=True)

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from mtm.baselines.settings import CriticConfig, agent_config
-from mtm.datasets import builtin
-from mtm.rollout import rollout
-from mtm.trackers import read_metrics
+from mtm.control.rollout import rollout
+from mtm.data.formats import builtin
+from mtm.research.baselines.settings import CriticConfig, agent_config
+from mtm.training.trackers import read_metrics
 
 pytest.importorskip("torchrl", reason="the extra `baselines` is not installed")
 pytest.importorskip("gymnasium", reason="the extra `sim` is not installed")
-from mtm.baselines import train_agent
+from mtm.research.baselines import train_agent
 
 ENV = "point_mass_environment:PointMass-v0"
 pytestmark = pytest.mark.usefixtures("_find_environments")

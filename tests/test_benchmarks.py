@@ -12,10 +12,10 @@ from benchmarks.training import Stepper, one_for_all
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from mtm.config import OptimizerConfig, TrainConfig
-from mtm.masks import WEIGHTS, make_mask
-from mtm.modalities import Modality
-from mtm.trajectories import TrajectoryDataset
+from mtm.core.config import OptimizerConfig, TrainConfig
+from mtm.data.modalities import Modality
+from mtm.data.trajectories import TrajectoryDataset
+from mtm.masks.patterns import WEIGHTS, make_mask
 
 
 def test_the_original_draws_one_mask_for_all_and_hides_what_follows_a_token(

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from mtm import checkpoint
-from mtm.checkpoint import State
-from mtm.errors import RunError
+from mtm.core import atomic_write
+from mtm.core.errors import RunError
+from mtm.runs import checkpoint
+from mtm.runs.checkpoint import State
 
 
 def save(folder: Path, step: int, loss: float | None = None) -> None:
@@ -102,9 +103,11 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 import torch
-from mtm import checkpoint
-from mtm.checkpoint import State
-from mtm.errors import RunError
+from mtm.core.atomic_write import write_atomically
+from mtm.core import atomic_write
+from mtm.core.errors import RunError
+from mtm.runs import checkpoint
+from mtm.runs.checkpoint import State
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))  # no file may grow beyond 2,000 bytes
@@ -150,28 +153,28 @@ def test_an_unfinished_write_is_not_a_checkpoint(tmp_path: Path) -> None:
 
 def test_writing_atomically_keeps_the_old_content(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
-    checkpoint.write_atomically(path, b"old")
-    action = "checkpoint.write_atomically(Path(sys.argv[1]) / 'config.json', b'n' * 5000)"
+    atomic_write.write_atomically(path, b"old")
+    action = "write_atomically(Path(sys.argv[1]) / 'config.json', b'n' * 5000)"
     assert "could not write" in on_a_full_disk(action, tmp_path)
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
 
 
 def test_two_processes_may_write_the_same_file(tmp_path: Path, monkeypatch) -> None:
-    path, write = tmp_path / "config.json", checkpoint._write
+    path, write = tmp_path / "config.json", atomic_write.write_flushed
 
     def interrupted(temporary: Path, data: bytes) -> None:
         with temporary.open("wb") as file:
             file.write(data[:2])
             file.flush()
             with monkeypatch.context() as other:
-                other.setattr(checkpoint, "_write", write)
+                other.setattr(atomic_write, "write_flushed", write)
                 other.setattr(os, "getpid", lambda: -1)
-                checkpoint.write_atomically(path, b"theirs")
+                atomic_write.write_atomically(path, b"theirs")
             file.write(data[2:])
         assert path.read_bytes() == b"theirs"
 
-    monkeypatch.setattr(checkpoint, "_write", interrupted)
-    checkpoint.write_atomically(path, b"ours, a little longer")
+    monkeypatch.setattr(atomic_write, "write_flushed", interrupted)
+    atomic_write.write_atomically(path, b"ours, a little longer")
     assert path.read_bytes() == b"ours, a little longer"
     assert [p.name for p in tmp_path.iterdir()] == ["config.json"]

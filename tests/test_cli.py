@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import mtm
-from mtm import checkpoint
 from mtm.cli import VERBS, main
 from mtm.cli.train import parse
+from mtm.runs import checkpoint
 
 TRAIN = ["train", "--data", "builtin:point-mass", "--preset", "tiny", "--out"]
 
@@ -163,7 +163,7 @@ def test_every_verb_has_help(verb: str, capsys) -> None:
 def test_help_and_settings_load_neither_torch_nor_numpy() -> None:
     """Start-up stays quick: they are loaded by the verbs that compute."""
     program = (
-        "import sys, mtm, mtm.config, mtm.cli; mtm.cli.main(['--help']); "
+        "import sys, mtm, mtm.core.config, mtm.cli; mtm.cli.main(['--help']); "
         "assert not {'torch', 'numpy'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -21,23 +21,17 @@ gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed 
 sb3 = pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed (extra report)")
 
-from mtm import datasets  # noqa: E402
-from mtm.cli import collect as cli  # noqa: E402
-from mtm.collect import agents  # noqa: E402
-from mtm.collect.actor import Actor, read_policy  # noqa: E402
-from mtm.collect.agents import Snapshot  # noqa: E402
-from mtm.collect.behaviour import KINDS, Settings, collect  # noqa: E402
-from mtm.collect.kinds import Part, choose_expert, choose_medium, write_hdf5  # noqa: E402
-from mtm.collect.recorder import (  # noqa: E402
-    Recording,
-    Sizes,
-    recording_wrapper,
-    row_dtype,
-    sizes,
-)
-from mtm.environments import make  # noqa: E402
-from mtm.errors import ConfigError, DataError, RunError  # noqa: E402
-from point_mass_environment import FusedPointMass  # noqa: E402
+from mtm.cli import collect as cli
+from mtm.control.environments import make
+from mtm.core.errors import ConfigError, DataError, RunError
+from mtm.data import loading
+from mtm.research.collect import agents
+from mtm.research.collect.actor import Actor, read_policy
+from mtm.research.collect.agents import Snapshot
+from mtm.research.collect.behaviour import KINDS, Settings, collect
+from mtm.research.collect.d4rl_recipes import Part, choose_expert, choose_medium, write_hdf5
+from mtm.research.collect.recorder import Recording, Sizes, recording_wrapper, row_dtype, sizes
+from point_mass_environment import FusedPointMass
 
 POINT_MASS = "point_mass_environment:PointMass-v0"
 STEPS, RECORD, STOP_AT = 200, 60, 150
@@ -72,7 +66,7 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes, in
 
 def test_the_four_kinds_load_and_fit_together(collected: tuple[Path, bytes, int]) -> None:
     out, _, _ = collected
-    data = {kind: datasets.load(str(out / f"{kind}.hdf5")) for kind in KINDS}
+    data = {kind: loading.load(str(out / f"{kind}.hdf5")) for kind in KINDS}
     results = json.loads((out / "collection.json").read_text())["results"]
     for kind, dataset in data.items():
         assert dataset.names == ("states", "actions", "rewards")
@@ -112,7 +106,7 @@ def test_an_interrupted_collection_keeps_every_checkpointed_episode(
     results = json.loads((out / "collection.json").read_text())["results"]
     assert [s["step"] for s in results["snapshots"]][-1] == STEPS
     assert results["snapshots"][0]["step"] < step  # kept from the first sitting
-    replay = datasets.load(str(out / "medium-replay.hdf5"))
+    replay = loading.load(str(out / "medium-replay.hdf5"))
     before = np.frombuffer(rows, row_dtype(Sizes(4, 2)))["observations"]
     both = min(len(before), replay.num_steps)
     np.testing.assert_array_equal(replay.arrays["states"][:both], before[:both])
@@ -221,7 +215,7 @@ def test_returns_do_not_depend_on_the_chunks(
         record(recording, length, terminated=length % 2 == 0, first=length)
     wanted = [sum(n + i for i in range(n)) for n in (7, 1, 12, 3, 4)]
     for chunk in (1, 2, 3, 4, 5, 100):
-        monkeypatch.setattr("mtm.collect.recorder.CHUNK_ROWS", chunk)
+        monkeypatch.setattr("mtm.research.collect.recorder.CHUNK_ROWS", chunk)
         assert recording.returns().tolist() == wanted
         write_hdf5(tmp_path / f"{chunk}.hdf5", [Part(recording, 8), Part(recording, 27)], {})
         with h5py.File(tmp_path / f"{chunk}.hdf5") as file:
@@ -258,7 +252,7 @@ def test_a_given_policy_is_recorded(saved, tmp_path: Path, capsys) -> None:
     cli.main([*words, str(tmp_path / "out")])
     printed = capsys.readouterr().out
     assert "only expert.hdf5 is written" in printed
-    assert datasets.load(str(tmp_path / "out" / "expert.hdf5")).num_steps == 60
+    assert loading.load(str(tmp_path / "out" / "expert.hdf5")).num_steps == 60
     assert not (tmp_path / "out" / "medium.hdf5").exists()
     with pytest.raises(ConfigError, match="--explore trains its own agent"):
         cli.main([*words, str(tmp_path / "other"), "--explore"])

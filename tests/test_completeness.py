@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from mtm import checkpoint
-from mtm.errors import DataError
-from mtm.segments import Ranges, Segments
-from mtm.training import train
-from mtm.trajectories import TrajectoryDataset
+from mtm.core.errors import DataError
+from mtm.data.segments import Ranges, Segments
+from mtm.data.trajectories import TrajectoryDataset
+from mtm.runs import checkpoint
+from mtm.training.train import train
 
 
 @pytest.fixture

@@ -6,17 +6,10 @@ import json
 
 import pytest
 
-from mtm.config import (
-    PRESETS,
-    DeviceConfig,
-    ModelConfig,
-    Reading,
-    TrainConfig,
-    preset,
-)
-from mtm.errors import ConfigError
-from mtm.plain_settings import differences
-from mtm.run_format import run_settings
+from mtm.core.config import PRESETS, DeviceConfig, ModelConfig, Reading, TrainConfig, preset
+from mtm.core.config_io import differences
+from mtm.core.errors import ConfigError
+from mtm.runs.migrations import run_settings
 
 
 def test_all_faults_are_reported_at_once() -> None:

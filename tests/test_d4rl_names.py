@@ -18,11 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtm import datasets
-from mtm.datasets import d4rl, d4rl_catalog
-from mtm.datasets.d4rl_catalog import CATALOG
-from mtm.errors import DataError
-from mtm.scores import matching_environment
+from mtm.core.errors import DataError
+from mtm.data import loading
+from mtm.data.environment_ids import matching_environment
+from mtm.data.formats import d4rl, d4rl_catalog
+from mtm.data.formats.d4rl_catalog import CATALOG
 
 NAME, FILE = "hopper-medium-replay-v2", "hopper_medium_replay-v2.hdf5"
 
@@ -118,26 +118,26 @@ def test_a_name_is_downloaded_once(
     cache: Path, mirror: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MTM_D4RL_MIRRORS", mirror)
-    first = datasets.load(f"d4rl:{NAME}")
+    first = loading.load(f"d4rl:{NAME}")
     assert first.lengths.tolist() == [4, 4, 2]
     assert first.metadata.env_id == "Hopper-v4"
     assert first.metadata.horizon == 1000
     assert first.metadata.source == FILE
     assert (cache / FILE).is_file()
     monkeypatch.delenv("MTM_D4RL_MIRRORS")  # nobody has it now
-    assert datasets.load(f"d4rl:{NAME}").fingerprint == first.fingerprint
+    assert loading.load(f"d4rl:{NAME}").fingerprint == first.fingerprint
 
 
 @pytest.mark.parametrize("file", [FILE, f"{NAME}.hdf5"])
 def test_both_spellings_are_found(cache: Path, file: str) -> None:
     write(cache / file)
-    data = datasets.load(f"d4rl:{NAME}")
+    data = loading.load(f"d4rl:{NAME}")
     assert (data.metadata.env_id, data.metadata.horizon) == ("Hopper-v4", 1000)
 
 
 def test_a_file_that_is_not_in_the_catalogue_is_taken_from_the_cache(cache: Path) -> None:
     write(cache / "antmaze_umaze-v0.hdf5")
-    data = datasets.load("d4rl:antmaze-umaze-v0")
+    data = loading.load("d4rl:antmaze-umaze-v0")
     assert (data.num_steps, data.metadata.env_id) == (10, None)
 
 
@@ -146,16 +146,16 @@ def test_unknown_names(cache: Path, name: str) -> None:
     write(cache.with_name("secret.hdf5"))
     cache.mkdir()
     with pytest.raises(DataError, match="unknown D4RL data set .* Allowed: ant-expert-v2, "):
-        datasets.load(f"d4rl:{name}")
+        loading.load(f"d4rl:{name}")
     if name.startswith("hopper"):
         with pytest.raises(DataError, match="Did you mean 'hopper-medium-v2'"):
-            datasets.load(f"d4rl:{name}")
+            loading.load(f"d4rl:{name}")
 
 
 def test_no_mirror_has_it(cache: Path, mirror: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MTM_D4RL_MIRRORS", f"{mirror}/elsewhere")
     with pytest.raises(DataError) as caught:
-        datasets.load(f"d4rl:{NAME}")
+        loading.load(f"d4rl:{NAME}")
     message = str(caught.value)
     for url in CATALOG[NAME].urls():
         assert f"\n  {url}: " in message
@@ -169,15 +169,15 @@ def test_a_damaged_file_in_the_cache(cache: Path) -> None:
     (cache / FILE).write_bytes(whole[:-100])
     size = CATALOG[NAME].size
     with pytest.raises(DataError, match=rf"cannot be read .* D4RL's has {size:,}\. .*delete it"):
-        datasets.load(f"d4rl:{NAME}")
+        loading.load(f"d4rl:{NAME}")
 
 
 def test_what_a_file_states_wins_over_its_name(tmp_path: Path) -> None:
-    stated = datasets.load(str(write(tmp_path / FILE, env_id="Hopper-v5", max_episode_steps=50)))
+    stated = loading.load(str(write(tmp_path / FILE, env_id="Hopper-v5", max_episode_steps=50)))
     assert (stated.metadata.env_id, stated.metadata.horizon) == ("Hopper-v5", 50)
-    only_id = datasets.load(str(write(tmp_path / FILE, env_id="Hopper-v5")))
+    only_id = loading.load(str(write(tmp_path / FILE, env_id="Hopper-v5")))
     assert (only_id.metadata.env_id, only_id.metadata.horizon) == ("Hopper-v5", None)
-    other = datasets.load(str(write(tmp_path / "hopper.hdf5")))
+    other = loading.load(str(write(tmp_path / "hopper.hdf5")))
     assert (other.metadata.env_id, other.metadata.horizon) == (None, None)
 
 
@@ -187,7 +187,7 @@ def test_human_demonstrations_are_longer_than_the_environment_s_episodes(tmp_pat
         "rewards": np.zeros(250),
         "terminals": np.arange(250) == 249,
     }
-    data = datasets.load(str(write(tmp_path / "pen-human-v1.hdf5", arrays)))
+    data = loading.load(str(write(tmp_path / "pen-human-v1.hdf5", arrays)))
     assert (data.metadata.env_id, data.metadata.horizon) == ("AdroitHandPen-v1", 250)
     assert matching_environment(data.metadata) == "AdroitHandPen-v1"
 
@@ -196,7 +196,7 @@ def test_human_demonstrations_are_longer_than_the_environment_s_episodes(tmp_pat
 def test_a_horizon_that_is_none(tmp_path: Path, steps: object) -> None:
     path = write(tmp_path / "hopper.hdf5", max_episode_steps=steps)
     with pytest.raises(DataError, match="max_episode_steps is .*not a positive whole number"):
-        datasets.load(str(path))
+        loading.load(str(path))
 
 
 def test_a_name_that_is_no_text(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     with h5py.File(path, "a") as file:
         file[b"own\xff"] = np.zeros(10)
     with pytest.raises(DataError, match=r"an array is called b'own\\xff'"):
-        datasets.load(str(path))
+        loading.load(str(path))
 
 
 def loads_or_says_why(path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtm import datasets
-from mtm.datasets import builtin
-from mtm.datasets.layout import offsets_from_flags
-from mtm.errors import DataError
+from mtm.core.errors import DataError
+from mtm.data import loading
+from mtm.data.columns import offsets_from_flags
+from mtm.data.formats import builtin
 
 SHARED_LAYOUT = {
     "observations": np.arange(20, dtype=np.float32).reshape(10, 2),
@@ -42,7 +42,7 @@ def test_d4rl_layout(tmp_path: Path) -> None:
         max_episode_steps=1000,
         behaviour="random",
     )
-    data = datasets.load(path)
+    data = loading.load(path)
     assert data.names == ("states", "actions", "rewards")
     assert data.lengths.tolist() == [4, 4, 2]  # terminal, timeout, and what is left
     assert data.metadata.env_id == "Hopper-v5"
@@ -54,7 +54,7 @@ def test_d4rl_layout(tmp_path: Path) -> None:
 def test_d4rl_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path))
     write_hdf5(tmp_path / "hopper_medium_replay-v2.hdf5", SHARED_LAYOUT)
-    assert datasets.load("d4rl:hopper-medium-replay-v2").num_steps == 10
+    assert loading.load("d4rl:hopper-medium-replay-v2").num_steps == 10
 
 
 def test_npz_with_offsets_gaps_and_own_names(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_npz_with_offsets_gaps_and_own_names(tmp_path: Path) -> None:
     known = np.arange(10) % 2 == 0
     torque = np.where(known, 1.0, np.nan)
     np.savez(path, qpos=np.zeros((10, 3)), torque=torque, torque_present=known, offsets=[0, 6, 10])
-    data = datasets.load(str(path))
+    data = loading.load(str(path))
     assert data.names == ("qpos", "torque")
     assert data.lengths.tolist() == [6, 4]
     assert data.count_present("torque") == 5
@@ -99,7 +99,7 @@ class Trap:
 def test_bad_npz(tmp_path: Path, name: str, content: dict, message: str) -> None:
     np.savez(tmp_path / name, **content)
     with pytest.raises(DataError, match=message):
-        datasets.load(str(tmp_path / name))
+        loading.load(str(tmp_path / name))
 
 
 @pytest.mark.parametrize("name", ["cut.hdf5", "cut.npz"])
@@ -112,7 +112,7 @@ def test_a_truncated_file(tmp_path: Path, name: str) -> None:
     data = whole.read_bytes()
     (tmp_path / name).write_bytes(data[: len(data) // 2])
     with pytest.raises(DataError, match=f"{name} cannot be read"):
-        datasets.load(str(tmp_path / name))
+        loading.load(str(tmp_path / name))
 
 
 @settings(max_examples=60, deadline=None)
@@ -131,7 +131,7 @@ def test_a_mutated_npz_file_loads_or_is_refused(
     path.write_bytes(content)
     with suppress(DataError), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # flags that never fire are told, and are no crash
-        datasets.load(str(path))
+        loading.load(str(path))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_mutated_npz_file_loads_or_is_refused(
 def test_bad_hdf5(tmp_path: Path, arrays: dict, message: str) -> None:
     path = write_hdf5(tmp_path / "bad.hdf5", SHARED_LAYOUT | arrays)
     with pytest.raises(DataError, match=message):
-        datasets.load(path)
+        loading.load(path)
 
 
 @pytest.mark.parametrize(
@@ -158,22 +158,22 @@ def test_bad_hdf5(tmp_path: Path, arrays: dict, message: str) -> None:
 )
 def test_unknown_specs(spec: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        datasets.load(spec)
+        loading.load(spec)
 
 
 def test_unknown_kind_of_file(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("1,2")
     with pytest.raises(DataError, match="unknown kind of file '.csv'"):
-        datasets.load(str(tmp_path / "log.csv"))
+        loading.load(str(tmp_path / "log.csv"))
     with pytest.raises(DataError, match="holds no data file"):
-        datasets.load(str(tmp_path))
+        loading.load(str(tmp_path))
 
 
 def test_a_directory_is_its_files_one_after_the_other(tmp_path: Path) -> None:
     write_hdf5(tmp_path / "a.hdf5", SHARED_LAYOUT, env_id="Hopper-v5")
     states = SHARED_LAYOUT["observations"] + 100
     np.savez(tmp_path / "b.npz", states=states, gripper=np.arange(10) % 2, offsets=[0, 10])
-    data = datasets.load(str(tmp_path))
+    data = loading.load(str(tmp_path))
     assert data.lengths.tolist() == [4, 4, 2, 10]
     assert data.arrays["states"][10:].tolist() == states.tolist()
     assert data.known("actions").tolist() == [True] * 10 + [False] * 10
@@ -181,7 +181,7 @@ def test_a_directory_is_its_files_one_after_the_other(tmp_path: Path) -> None:
     assert data.metadata.env_id is None
     np.savez(tmp_path / "c.npz", states=np.zeros((3, 5)), offsets=[0, 3])
     with pytest.raises(DataError, match=r"c.npz: modality 'states' is continuous of shape \(5,\)"):
-        datasets.load(str(tmp_path))
+        loading.load(str(tmp_path))
 
 
 def test_point_mass_follows_its_dynamics() -> None:
@@ -195,11 +195,11 @@ def test_point_mass_follows_its_dynamics() -> None:
 
 @pytest.mark.parametrize("name", builtin.NAMES)
 def test_built_in_sets_are_always_the_same(name: str) -> None:
-    assert datasets.load(f"builtin:{name}").fingerprint == builtin.NAMES[name]().fingerprint
+    assert loading.load(f"builtin:{name}").fingerprint == builtin.NAMES[name]().fingerprint
 
 
 def test_the_bundled_recording() -> None:
-    data = datasets.load("builtin:hopper")
+    data = loading.load("builtin:hopper")
     assert (data.num_episodes, data.num_steps) == (471, 140_214)
     assert data.metadata.env_id == "Hopper-v5"
     assert data.metadata.horizon == 1000
@@ -210,6 +210,6 @@ def test_adroit_s_reward_is_success(tmp_path: Path) -> None:
     achieved = np.arange(10) % 2
     arrays = SHARED_LAYOUT | {"infos/goal_achieved": achieved.astype(bool)}
     path = write_hdf5(tmp_path / "door.hdf5", arrays, env_id="AdroitHandDoor-v1")
-    assert datasets.load(path).arrays["rewards"].tolist() == achieved.tolist()
+    assert loading.load(path).arrays["rewards"].tolist() == achieved.tolist()
     other = write_hdf5(tmp_path / "hopper.hdf5", arrays, env_id="Hopper-v5")
-    assert datasets.load(other).arrays["rewards"].tolist() == [1.0] * 10
+    assert loading.load(other).arrays["rewards"].tolist() == [1.0] * 10

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from mtm.datasets.download import fetch
-from mtm.errors import DataError
+from mtm.core.errors import DataError
+from mtm.data.download import fetch
 
 CONTENT = bytes(range(256)) * 2000
 SIZE, SHA256 = len(CONTENT), hashlib.sha256(CONTENT).hexdigest()
@@ -297,7 +297,7 @@ def test_a_second_download_waits_for_the_first(server: Server, target: Path) -> 
 
 def test_a_killed_process_leaves_its_part_and_no_lock(server: Server, target: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from mtm.datasets.download import fetch; "
+        "import sys; from pathlib import Path; from mtm.data.download import fetch; "
         f"fetch(Path(sys.argv[1]), [sys.argv[2]], size={SIZE}, sha256={SHA256!r})"
     )
     child = subprocess.Popen([sys.executable, "-c", program, str(target), server.url("stall")])

@@ -7,12 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mtm.config import TrainConfig
-from mtm.datasets import builtin
-from mtm.errors import ConfigError, DataError
-from mtm.evaluate import held_out_episodes, prediction_error
-from mtm.training import prepare, split, train
-from mtm.trajectories import TrajectoryDataset
+from mtm.core.config import TrainConfig
+from mtm.core.errors import ConfigError, DataError
+from mtm.data.formats import builtin
+from mtm.data.preparation import prepare, split
+from mtm.data.trajectories import TrajectoryDataset
+from mtm.evaluation.evaluate import prediction_error
+from mtm.inference.run_data import held_out_episodes
+from mtm.training.train import train
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,20 @@ import pytest
 import torch
 from torch import nn
 
-from mtm import queries
-from mtm.config import ModelConfig, preset
-from mtm.encoders import ENCODED_AT_ONCE, StateActionEncoder, StateEncoder, encode_all
-from mtm.errors import ConfigError, DataError, RunError
-from mtm.modalities import Modality
-from mtm.packing import Layout
-from mtm.run import Run
-from mtm.training import train
-from mtm.trajectories import TrajectoryDataset
+from mtm.core.config import ModelConfig, preset
+from mtm.core.errors import ConfigError, DataError, RunError
+from mtm.data.modalities import Modality
+from mtm.data.trajectories import TrajectoryDataset
+from mtm.inference import queries
+from mtm.inference.encoders import (
+    ENCODED_AT_ONCE,
+    StateActionEncoder,
+    StateEncoder,
+    encode_all,
+)
+from mtm.models.packing import Layout
+from mtm.runs.run import Run
+from mtm.training.train import train
 
 WIDTH = 32
 
@@ -202,7 +207,7 @@ def torchrl_loss(run: Run, trainable: bool, *, several: bool):
     from tensordict.nn import TensorDictModule, TensorDictSequential
     from torchrl.objectives import SoftUpdate, TD3Loss
 
-    from mtm.plugins.tensordict import state_action_encoder, state_encoder
+    from mtm.inference.plugins.tensordict import state_action_encoder, state_encoder
 
     actor = TensorDictSequential(
         state_encoder(run, trainable=trainable),
@@ -259,7 +264,7 @@ def test_stable_baselines3_extracts_features(run, point_mass, tmp_path: Path) ->
     pytest.importorskip("stable_baselines3", reason="the extra `collect` is not installed")
     from stable_baselines3 import PPO, TD3
 
-    from mtm.plugins.sb3 import MTMFeatures
+    from mtm.inference.plugins.sb3 import MTMFeatures
 
     class Still(gymnasium.Env):
         observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)

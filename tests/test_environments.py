@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mtm import environments
-from mtm.environments import SUITE_TASKS, check_spaces, make
-from mtm.errors import ConfigError, MissingExtraError
-from mtm.modalities import Modality
+from mtm.control import environments
+from mtm.control.environments import SUITE_TASKS, check_spaces, make
+from mtm.core.errors import ConfigError, MissingExtraError
+from mtm.data.modalities import Modality
 
 SIZES = {
     "Hopper-v4": (11, 3),
@@ -134,7 +134,7 @@ def test_adroit_rewards_success_and_ends_by_time(env_id: str) -> None:
 @pytest.mark.parametrize("env_id", ["AdroitHandPen-v1", "dmc:walker-walk"])
 def test_the_first_import_of_a_simulator_says_nothing(env_id: str) -> None:
     """In a process of its own, because what it has to say comes at the first import only."""
-    code = f"from mtm.environments import make; make({env_id!r})"
+    code = f"from mtm.control.environments import make; make({env_id!r})"
     without_display = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "MUJOCO_GL")}
     done = subprocess.run(
         [sys.executable, "-W", "always", "-W", "ignore::DeprecationWarning", "-c", code],
@@ -295,7 +295,7 @@ try:
     mujoco.GLContext(16, 16)
 except Exception as error:
     sys.exit(f"no OpenGL: {error!r}")
-from mtm.environments import make
+from mtm.control.environments import make
 for env_id in ("Hopper-v5", "dmc:walker-walk"):
     env = make(env_id, render=True)
     env.reset(seed=0)

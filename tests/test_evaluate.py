@@ -11,23 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mtm import checkpoint, datasets
 from mtm.cli import main
-from mtm.config import ReturnsConfig
-from mtm.errors import DataError
-from mtm.evaluate import (
-    SWEEP,
-    Request,
-    assemble,
-    find_environment,
-    held_out_episodes,
-    prediction_error,
-)
-from mtm.returns import add_returns
-from mtm.run import Run, load_run
-from mtm.showcase import mean_of_quantiles
-from mtm.training import prepare, train
-from mtm.trajectories import Metadata, TrajectoryDataset
+from mtm.core.config import ReturnsConfig
+from mtm.core.errors import DataError
+from mtm.data import loading
+from mtm.data.preparation import prepare
+from mtm.data.returns import add_returns
+from mtm.data.trajectories import Metadata, TrajectoryDataset
+from mtm.evaluation.demo import mean_of_quantiles
+from mtm.evaluation.evaluate import SWEEP, Request, assemble, find_environment, prediction_error
+from mtm.inference.run_data import held_out_episodes
+from mtm.runs import checkpoint
+from mtm.runs.run import Run, load_run
+from mtm.training.train import train
 
 pytest.importorskip("mujoco", reason="the extra `sim` is not installed")
 pytest.importorskip("matplotlib", reason="the extra `report` is not installed")
@@ -209,7 +205,7 @@ def chain(tmp_path_factory) -> Run:
 
 
 def _trained(data: str | TrajectoryDataset, out: Path) -> Run:
-    from mtm.config import preset
+    from mtm.core.config import preset
 
     return train(data, replace(preset("tiny"), steps=2), out, silent=True)
 
@@ -274,7 +270,7 @@ def test_video_is_recorded_or_its_absence_explained(hopper: Path, tmp_path: Path
 
 
 def test_predict_fills_a_file_with_gaps(hopper: Path, tmp_path: Path, capsys) -> None:
-    data = datasets.load("builtin:hopper")
+    data = loading.load("builtin:hopper")
     longest = int(data.lengths.argmax())
     episode = {k: v[:40].copy() for k, v in data.episode(longest).items()}
     lost = np.arange(40) % 3 == 1
@@ -283,7 +279,7 @@ def test_predict_fills_a_file_with_gaps(hopper: Path, tmp_path: Path, capsys) ->
     np.savez(source, states=episode["states"], actions=episode["actions"], offsets=[0, 15, 40])
     words = ["predict", str(hopper), "--input", str(source), "--given", "states,actions"]
     assert main([*words, "--want", "states,returns", "--output", str(filled)]) == 0
-    out = datasets.load(str(filled))
+    out = loading.load(str(filled))
     assert out.names == ("states", "returns")
     assert out.lengths.tolist() == [15, 25]
     assert np.array_equal(out.arrays["states"][~lost], episode["states"][~lost])
@@ -325,7 +321,7 @@ def test_the_report_is_one_self_contained_page(hopper: Path, capsys) -> None:
     ],
 )
 def test_a_report_leaves_out_what_cannot_be_drawn(states, message: str, tmp_path: Path) -> None:
-    from mtm.report.page import write_report
+    from mtm.evaluation.report.page import write_report
 
     data, file, said = states | {"actions": np.arange(800) % 3}, tmp_path / "data.npz", []
     np.savez(file, **data, offsets=np.arange(0, 801, 40))
@@ -346,7 +342,7 @@ def test_a_report_leaves_out_what_cannot_be_drawn(states, message: str, tmp_path
 def test_no_truth_is_drawn_where_none_was_recorded(
     point_mass_run: Run, point_mass: TrajectoryDataset
 ) -> None:
-    from mtm.report.pictures import capability
+    from mtm.evaluation.report.pictures import capability
 
     known = np.arange(point_mass.num_steps) % 20 >= 10  # the last half of every episode
     known[:20] = False
@@ -359,7 +355,7 @@ def test_no_truth_is_drawn_where_none_was_recorded(
 
 
 def test_targets_of_discounted_returns_are_drawn_apart() -> None:
-    from mtm.report.pictures import asked_and_got
+    from mtm.evaluation.report.pictures import asked_and_got
 
     rolls = {
         str(target): {"target": target, "return": {"mean": 2 * target, "std": 1.0}}
@@ -377,7 +373,7 @@ def test_the_mean_of_the_data_from_their_quantiles() -> None:
     quantiles = np.percentile(values, range(101))
     assert mean_of_quantiles(quantiles) == pytest.approx(values.mean(), rel=0.002)
     assert quantiles.mean() > 1.01 * values.mean()
-    hopper = add_returns(datasets.load("builtin:hopper"), ReturnsConfig(kind="sum"))
+    hopper = add_returns(loading.load("builtin:hopper"), ReturnsConfig(kind="sum"))
     first = hopper.arrays["returns"][hopper.starts]
     mean = mean_of_quantiles(np.percentile(first, range(101)))
     assert mean == pytest.approx(first.mean(), rel=0.002)

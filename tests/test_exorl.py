@@ -13,10 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mtm import environments
-from mtm.datasets import exorl, load, walker_rewards
-from mtm.datasets.writing import write
-from mtm.errors import DataError
+from mtm.control import environments
+from mtm.core.errors import DataError
+from mtm.data.formats import exorl, walker_rewards
+from mtm.data.loading import load
+from mtm.data.writing import write
 
 TOLERANCE = 1e-5
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from mtm import checkpoint
-from mtm.baselines.td3_config import td3_preset
-from mtm.baselines.td3_curve import Point
 from mtm.cli import main
-from mtm.config import preset
-from mtm.experiments import (
+from mtm.core.config import preset
+from mtm.core.locks import locked
+from mtm.research.baselines.td3_config import td3_preset
+from mtm.research.baselines.td3_curve import Point
+from mtm.research.experiments import (
     EXPERIMENTS,
     capabilities,
     data_efficiency,
@@ -33,16 +33,16 @@ from mtm.experiments import (
     runner,
     table1,
 )
-from mtm.experiments.data import DataFacts, facts
-from mtm.experiments.drawing import Pair, claim
-from mtm.experiments.engines import Finished, LocalEngine
-from mtm.experiments.execute import execute, read
-from mtm.experiments.lock import locked
-from mtm.experiments.over_seeds import Number, is_ahead
-from mtm.experiments.runner import Result, plan, results, run_all
-from mtm.experiments.scales import SCALES
-from mtm.experiments.spec import RunSpec
-from mtm.experiments.view import time_left
+from mtm.research.experiments.data import DataFacts, facts
+from mtm.research.experiments.engines import Finished, LocalEngine
+from mtm.research.experiments.execute import execute, read
+from mtm.research.experiments.over_seeds import Number, is_ahead
+from mtm.research.experiments.result_tables import Pair, claim
+from mtm.research.experiments.runner import Result, plan, results, run_all
+from mtm.research.experiments.scales import SCALES
+from mtm.research.experiments.spec import RunSpec
+from mtm.research.experiments.view import time_left
+from mtm.runs import checkpoint
 
 DATA = "builtin:point-mass"
 SMOKE = SCALES["smoke"]
@@ -146,7 +146,7 @@ def test_what_is_needed_comes_first_and_equal_runs_are_one(tmp_path: Path) -> No
     assert found[0].value == found[2].value == {"seed": 5, "needs": ["."]}
 
 
-HOLD = "import sys, time; from pathlib import Path; from mtm.experiments.lock import locked\n"
+HOLD = "import sys, time; from pathlib import Path; from mtm.core.locks import locked\n"
 HOLD += "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
 
 

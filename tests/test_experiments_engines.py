@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from mtm.cli import main
-from mtm.experiments import EXPERIMENTS
+from mtm.research.experiments import EXPERIMENTS
 
 pytest.importorskip("mujoco", reason="the extra `sim` is not installed")
 pytest.importorskip("matplotlib", reason="the extra `report` is not installed")

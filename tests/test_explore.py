@@ -14,22 +14,16 @@ from rich.console import Console
 gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed (extra sim)")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed (extra report)")
 
-from mtm.cli import collect as cli  # noqa: E402
-from mtm.collect.coverage import CELLS, make_grid, measure  # noqa: E402
-from mtm.collect.episodes import EpisodeWriter, Replay, read_episode, write_episode  # noqa: E402
-from mtm.collect.explore import Settings, explore  # noqa: E402
-from mtm.collect.explorer import Explorer  # noqa: E402
-from mtm.collect.protorl import (  # noqa: E402
-    Nearest,
-    Prototypes,
-    Queue,
-    particle_reward,
-    sinkhorn,
-)
-from mtm.collect.recorder import Sizes  # noqa: E402
-from mtm.datasets import builtin, exorl  # noqa: E402
-from mtm.errors import ConfigError, DataError, RunError  # noqa: E402
-from point_mass_environment import FusedPointMass  # noqa: E402
+from mtm.cli import collect as cli
+from mtm.core.errors import ConfigError, DataError, RunError
+from mtm.data.formats import builtin, exorl
+from mtm.research.collect.coverage import CELLS, make_grid, measure
+from mtm.research.collect.episodes import EpisodeWriter, Replay, read_episode, write_episode
+from mtm.research.collect.explore import Settings, explore
+from mtm.research.collect.explorer import Explorer
+from mtm.research.collect.protorl import Nearest, Prototypes, Queue, particle_reward, sinkhorn
+from mtm.research.collect.recorder import Sizes
+from point_mass_environment import FusedPointMass
 
 pytestmark = pytest.mark.usefixtures("_one_thread")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mtm.asking import index
-from mtm.filling import Given, fill
-from mtm.run import Run
-from mtm.training import train
+from mtm.inference.engine import index
+from mtm.inference.windowing import Given, fill
+from mtm.runs.run import Run
+from mtm.training.train import train
 
 
 @pytest.fixture

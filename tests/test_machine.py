@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from mtm import machine
+from mtm.core import system
 
 
 @pytest.mark.parametrize(
     ("allowed", "expected"),
     [
-        (1 << 62, [(machine.M_MMAP_THRESHOLD, 1 << 30), (machine.M_TRIM_THRESHOLD, 1 << 30)]),
-        (1 << 25, [(machine.M_MMAP_THRESHOLD, 1 << 25), (machine.M_TRIM_THRESHOLD, 1 << 30)]),
+        (1 << 62, [(system.M_MMAP_THRESHOLD, 1 << 30), (system.M_TRIM_THRESHOLD, 1 << 30)]),
+        (1 << 25, [(system.M_MMAP_THRESHOLD, 1 << 25), (system.M_TRIM_THRESHOLD, 1 << 30)]),
         (0, []),
     ],
     ids=["glibc 2.35", "glibc 2.34", "refused"],
@@ -25,12 +25,12 @@ def test_freed_memory_is_kept_as_far_as_glibc_lets_us(
     taken = []
 
     def mallopt(parameter: int, value: int) -> int:
-        if parameter == machine.M_MMAP_THRESHOLD and value > allowed:
+        if parameter == system.M_MMAP_THRESHOLD and value > allowed:
             return 0
         taken.append((parameter, value))
         return 1
 
     monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(machine.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
-    machine.keep_freed_memory()
+    monkeypatch.setattr(system.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
+    system.keep_freed_memory()
     assert taken == expected

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mtm import config, masks
-from mtm.capability_masks import NAMED, Question
-from mtm.errors import ConfigError
-from mtm.masks import RandomAutoregressiveMask, RandomMask
-from mtm.modalities import Modality
+from mtm.core import config
+from mtm.core.errors import ConfigError
+from mtm.data.modalities import Modality
+from mtm.masks import patterns
+from mtm.masks.capabilities import NAMED, Question
+from mtm.masks.patterns import RandomAutoregressiveMask, RandomMask
 
 # Rows: states, returns, actions. ■ visible, ? wanted, · hidden.
 PICTURES = {
@@ -44,10 +45,10 @@ def test_named_masks_go_by_role_not_by_name() -> None:
 
 
 def test_settings_name_the_same_masks() -> None:
-    assert config.MASK_NAMES == masks.NAMES
-    for name in masks.NAMES:
-        assert masks.summary(name)
-        assert masks.make_mask(name) is not None
+    assert config.MASK_NAMES == patterns.NAMES
+    for name in patterns.NAMES:
+        assert patterns.summary(name)
+        assert patterns.make_mask(name) is not None
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -99,35 +100,35 @@ def test_random_autoregressive_respects_its_weights(modalities) -> None:
 
 
 def test_a_mix_draws_from_all_its_parts(modalities) -> None:
-    mixed = masks.make_mask("fd+id")
+    mixed = patterns.make_mask("fd+id")
     drawn = {m.tobytes() for m in mixed(modalities, 4, 400, np.random.default_rng(0))}
     fd, inverse = NAMED["fd"], NAMED["id"]
     expected = {fd.question(modalities, 4, now).visible.tobytes() for now in range(3)}
     expected.add(inverse.question(modalities, 4).visible.tobytes())
     assert drawn == expected
     with pytest.raises(ConfigError, match="unknown mask 'ids'"):
-        masks.make_mask("fd+ids")
+        patterns.make_mask("fd+ids")
 
 
 def test_a_mix_asks_samples_only_for_what_they_have(modalities) -> None:
     present = np.ones((900, 4, 3), bool)
     present[:300, :, 2] = False  # no actions
     present[300:600, 1:, 2] = False  # some
-    mixed = masks.make_mask("fd+id")
-    visible = masks.draw_masks(mixed, modalities, present, np.random.default_rng(0))
+    mixed = patterns.make_mask("fd+id")
+    visible = patterns.draw_masks(mixed, modalities, present, np.random.default_rng(0))
     is_id = (visible == NAMED["id"].question(modalities, 4).visible).all(axis=(1, 2))
     assert not is_id[:300].any()
     assert abs(is_id[300:600].mean() - 0.5) < 0.1
     assert abs(is_id[600:].mean() - 0.5) < 0.1
     no_states = np.ones((300, 4, 3), bool)
     no_states[:, :, 0] = False  # inverse dynamics would show nothing at all
-    shown = masks.draw_masks(
-        masks.make_mask("random+id"), modalities, no_states, np.random.default_rng(0)
+    shown = patterns.draw_masks(
+        patterns.make_mask("random+id"), modalities, no_states, np.random.default_rng(0)
     )
     assert (shown & no_states).any(axis=(1, 2)).all()
     only_returns = np.zeros((50, 4, 3), bool)
     only_returns[:, :, 1] = True  # neither mask asks for these
-    assert masks.draw_masks(mixed, modalities, only_returns, np.random.default_rng(0)).any()
+    assert patterns.draw_masks(mixed, modalities, only_returns, np.random.default_rng(0)).any()
 
 
 def test_any_modality_list_works() -> None:
@@ -138,7 +139,7 @@ def test_any_modality_list_works() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda m: masks.make_mask("rccb"), "unknown mask 'rccb'. Did you mean 'rcbc'"),
+        (lambda m: patterns.make_mask("rccb"), "unknown mask 'rccb'. Did you mean 'rcbc'"),
         (lambda m: NAMED["rcbc"].question(m[::2], 4), "role return"),
         (lambda m: NAMED["fd"].question(m, 1), "a segment of at least 2 steps, got 1"),
         (lambda m: NAMED["fd"].question(m, 4, now=3), r"allowed: \[0, 1, 2\]"),
@@ -157,7 +158,7 @@ def test_faults_are_named(make, message: str, modalities) -> None:
 
 def test_the_grid_labels_its_rows(modalities) -> None:
     question = NAMED["rcbc"].question(modalities, 3)
-    assert masks.draw(question.visible, modalities, question.wanted) == "\n".join(
+    assert patterns.draw(question.visible, modalities, question.wanted) == "\n".join(
         [
             "          0  1  2",
             "states    ■  ■  ■",

@@ -10,10 +10,10 @@ import h5py
 import numpy as np
 import pytest
 
-from mtm import datasets
-from mtm.datasets.store import open_store, write_store
-from mtm.segments import Segments
-from mtm.trajectories import TrajectoryDataset
+from mtm.data import loading
+from mtm.data.formats.store import open_store, write_store
+from mtm.data.segments import Segments
+from mtm.data.trajectories import TrajectoryDataset
 
 STEPS = 200_000
 
@@ -43,8 +43,8 @@ def test_loading_takes_at_most_half_more_than_the_arrays(
             file[name] = values
         file["terminals"] = np.arange(STEPS) % 500 == 499
     size = sum(values.nbytes for values in arrays.values())
-    datasets.load(str(tmp_path / "log.hdf5"))  # what is loaded once for all files does not count
-    assert peak(lambda: datasets.load(str(tmp_path / "log.hdf5"))) < 1.5 * size
+    loading.load(str(tmp_path / "log.hdf5"))  # what is loaded once for all files does not count
+    assert peak(lambda: loading.load(str(tmp_path / "log.hdf5"))) < 1.5 * size
 
 
 def test_a_store_is_not_copied_into_memory(arrays: dict[str, np.ndarray], tmp_path: Path) -> None:

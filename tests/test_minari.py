@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mtm.config import Reading
-from mtm.datasets.minari import load_named
-from mtm.errors import DataError
+from mtm.core.config import Reading
+from mtm.core.errors import DataError
+from mtm.data.formats.minari import load_named
 
 minari = pytest.importorskip("minari", reason="minari is not installed (extra minari)")
 spaces = pytest.importorskip("gymnasium").spaces
@@ -131,7 +131,7 @@ def test_a_discrete_observation_counts_from_0() -> None:
 
 def test_adroit_s_reward_is_success() -> None:
     pytest.importorskip("gymnasium_robotics", reason="gymnasium-robotics is not installed (sim)")
-    from mtm import environments
+    from mtm.control import environments
 
     env = environments.make("AdroitHandDoor-v1")
     create(

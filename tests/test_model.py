@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from mtm.config import ModelConfig
-from mtm.dropout import drop
-from mtm.losses import reconstruction_losses, weighed_errors
-from mtm.masks import RandomAutoregressiveMask
-from mtm.modalities import Modality
-from mtm.model import MTM, between_visible
-from mtm.packing import Block, Layout, Spread
+from mtm.core.config import ModelConfig
+from mtm.data.modalities import Modality
+from mtm.masks.patterns import RandomAutoregressiveMask
+from mtm.models.dropout import drop
+from mtm.models.mtm import MTM, between_visible
+from mtm.models.packing import Block, Layout, Spread
+from mtm.training.losses import reconstruction_losses, weighed_errors
 
 MODALITIES = (
     Modality("states", (3,)),
@@ -81,7 +81,7 @@ def test_shapes_of_predictions() -> None:
 def test_only_wanted_tokens_are_predicted_and_alike(
     most_blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtm.packing.MOST_BLOCKS", most_blocks)
+    monkeypatch.setattr("mtm.models.packing.MOST_BLOCKS", most_blocks)
     model, values, visible = make_model(decoder_layers=2), make_values(), random_visible()
     everything = model(values, visible).values
     wanted = torch.zeros(B, T, M, dtype=torch.bool)
@@ -140,7 +140,7 @@ def test_packing_gives_what_a_padded_encoder_gives(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The packed encoder against attention over all tokens with the hidden ones masked out."""
-    monkeypatch.setattr("mtm.packing.MOST_BLOCKS", 2 if way == "padded blocks" else 16)
+    monkeypatch.setattr("mtm.models.packing.MOST_BLOCKS", 2 if way == "padded blocks" else 16)
     model, values, visible = make_model(), make_values(), random_visible()
     visible[0] = True  # one sample shows everything, so nothing is packed away for it
     visible[1] = False  # and one shows nothing

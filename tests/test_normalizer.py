@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from mtm.errors import DataError
-from mtm.normalizer import Normalizer
-from mtm.trajectories import TrajectoryDataset
+from mtm.core.errors import DataError
+from mtm.data.normalizer import Normalizer
+from mtm.data.trajectories import TrajectoryDataset
 
 
 def random_set(seed: int = 0, absent_value: float = 0.0) -> TrajectoryDataset:
@@ -26,7 +26,7 @@ def random_set(seed: int = 0, absent_value: float = 0.0) -> TrajectoryDataset:
 
 
 def test_statistics_of_present_values_in_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtm.checks.CHUNK_STEPS", 7)  # many chunks to merge
+    monkeypatch.setattr("mtm.data.validate_arrays.CHUNK_STEPS", 7)  # many chunks to merge
     view = random_set().subset([0, 2])
     known = view.present["states"].copy()
     known[30:60] = False

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtm import datasets
 from mtm.cli import main
-from mtm.config import Reading, TrainConfig
-from mtm.errors import ConfigError, DataError
-from mtm.evaluate import held_out_episodes
-from mtm.training import train
+from mtm.core.config import Reading, TrainConfig
+from mtm.core.errors import ConfigError, DataError
+from mtm.data import loading
+from mtm.inference.run_data import held_out_episodes
+from mtm.training.train import train
 
 ROWS = {
     "trial": [3, 3, 3, 7, 7],
@@ -40,7 +40,7 @@ def write_parquet(path: Path, rows: dict) -> str:
 
 
 def test_parquet_with_own_columns_roles_and_gaps(tmp_path: Path) -> None:
-    data = datasets.load(write_parquet(tmp_path / "log.parquet", ROWS), OWN)
+    data = loading.load(write_parquet(tmp_path / "log.parquet", ROWS), OWN)
     assert data.names == ("states", "pose", "torque")
     assert [m.role for m in data.modalities] == ["state", "state", "action"]
     assert data.lengths.tolist() == [3, 2]
@@ -62,7 +62,7 @@ def test_parquet_as_lerobot_writes_it(tmp_path: Path) -> None:
     folder = tmp_path / "data" / "chunk-000"
     folder.mkdir(parents=True)
     write_parquet(folder / "file-000.parquet", rows)
-    data = datasets.load(str(tmp_path))
+    data = loading.load(str(tmp_path))
     assert data.names == ("states", "actions", "rewards")
     assert data.lengths.tolist() == [2, 2]
 
@@ -91,7 +91,7 @@ def test_parquet_as_lerobot_writes_it(tmp_path: Path) -> None:
 def test_bad_parquet(tmp_path: Path, change: dict, reading: Reading, message: str) -> None:
     path = write_parquet(tmp_path / "log.parquet", ROWS | change)
     with pytest.raises(DataError, match=message):
-        datasets.load(path, reading)
+        loading.load(path, reading)
 
 
 @settings(max_examples=40, deadline=None)
@@ -109,7 +109,7 @@ def test_a_mutated_parquet_file_loads_or_is_refused(
             content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(content)
     with suppress(DataError):
-        datasets.load(str(path), OWN)
+        loading.load(str(path), OWN)
 
 
 def test_columns_and_an_episode_column_in_npz_and_hdf5(tmp_path: Path) -> None:
@@ -126,12 +126,12 @@ def test_columns_and_an_episode_column_in_npz_and_hdf5(tmp_path: Path) -> None:
         file["deep/other"] = np.full(4, 5.0)
     reading = Reading(columns=("states=q,dq", "actions=u"), episode="run")
     for file in ("log.npz", "log.h5"):
-        data = datasets.load(str(tmp_path / file), reading)
+        data = loading.load(str(tmp_path / file), reading)
         assert data.names == ("states", "actions")
         assert data.arrays["states"].shape == (4, 4)
         assert data.lengths.tolist() == [2, 2]
     deep = Reading(columns=("states=deep/other",), episode="run")
-    assert datasets.load(str(tmp_path / "log.h5"), deep).arrays["states"].tolist() == [5.0] * 4
+    assert loading.load(str(tmp_path / "log.h5"), deep).arrays["states"].tolist() == [5.0] * 4
 
 
 @pytest.mark.parametrize("name", ["log.npz", "log.h5", "log.parquet"])
@@ -151,7 +151,7 @@ def test_marks_and_ends_come_with_the_columns_that_are_named(tmp_path: Path, nam
                 file[key] = values
     else:
         write_parquet(tmp_path / name, arrays)
-    data = datasets.load(str(tmp_path / name), Reading(columns=("states=q",)))
+    data = loading.load(str(tmp_path / name), Reading(columns=("states=q",)))
     assert data.names == ("states",)
     assert data.known("states").tolist() == [True, False, True, True]
     assert data.lengths.tolist() == [2, 2]
@@ -166,7 +166,7 @@ def test_a_null_leaves_integers_what_they_are(tmp_path: Path) -> None:
         "speed": [0.5, None, 0.5, 0.5],
         "speed_present": [True, True, None, True],
     }
-    data = datasets.load(write_parquet(tmp_path / "log.parquet", rows))
+    data = loading.load(write_parquet(tmp_path / "log.parquet", rows))
     assert data.names == ("gear", "closed", "speed")
     assert (data.modality("gear").kind, data.modality("gear").classes) == ("discrete", 3)
     assert data.arrays["gear"][[0, 2, 3]].tolist() == [2, 1, 0]
@@ -188,14 +188,14 @@ def test_time_stamps_are_no_classes_and_are_told_with_the_file(tmp_path: Path, n
     else:
         write_parquet(file, arrays)
     with pytest.raises(DataError, match=f"{name}: modality 'stamp' holds the integer 1700000003"):
-        datasets.load(str(file))
-    assert datasets.load(str(file), Reading(columns=("states=q",))).names == ("states",)
+        loading.load(str(file))
+    assert loading.load(str(file), Reading(columns=("states=q",))).names == ("states",)
 
 
 def test_a_list_of_integers_with_a_null_in_it_is_a_fault(tmp_path: Path) -> None:
     rows = {"episode": [0, 0], "pose": [[1, 2], [None, 4]]}
     with pytest.raises(DataError, match="step 1: feature 0 is nan"):
-        datasets.load(write_parquet(tmp_path / "log.parquet", rows))
+        loading.load(write_parquet(tmp_path / "log.parquet", rows))
 
 
 @pytest.mark.parametrize(
@@ -206,9 +206,9 @@ def test_two_columns_are_not_taken_for_one_modality(tmp_path: Path, names: tuple
     path = write_parquet(tmp_path / "log.parquet", rows)
     message = f"'{names[0]}' and '{names[1]}' are both taken for .*--reading.columns"
     with pytest.raises(DataError, match=message):
-        datasets.load(path)
+        loading.load(path)
     reading = Reading(columns=tuple(f"own_{i}={name}" for i, name in enumerate(names)))
-    assert datasets.load(path, reading).names == ("own_0", "own_1")
+    assert loading.load(path, reading).names == ("own_0", "own_1")
 
 
 LOG = {"trial": [0, 0, 1], "x": [0.0, 1.0, 2.0], "y": [3.0, 4.0, 5.0], "u": [0.1, 0.2, 0.3]}
@@ -239,12 +239,12 @@ def test_a_file_of_a_directory_may_lack_a_modality_that_is_named(
 ) -> None:
     files = [without(LOG, "u") if i == lacking else LOG for i in range(3)]
     logs = write_logs(tmp_path / "logs", *files)
-    data = datasets.load(logs, TORQUE)
+    data = loading.load(logs, TORQUE)
     assert data.names == ("states", "torque")
     assert data.modality("torque").role == "action"
     assert data.known("torque").tolist() == [i // 3 != lacking for i in range(9)]
     by_name = Reading(roles=("u=action",), episode="trial")
-    assert datasets.load(logs, by_name).known("u").sum() == 6
+    assert loading.load(logs, by_name).known("u").sum() == 6
     words = ["--reading.columns", *TORQUE.columns, "--reading.roles", *TORQUE.roles]
     assert main(["data", "info", logs, *words, "--reading.episode", "trial"]) == 0
 
@@ -252,32 +252,32 @@ def test_a_file_of_a_directory_may_lack_a_modality_that_is_named(
 def test_what_a_directory_may_not_lack(tmp_path: Path) -> None:
     logs = write_logs(tmp_path / "part", LOG, without(LOG, "y"))
     with pytest.raises(DataError, match=r"b\.npz: unknown column 'y'"):
-        datasets.load(logs, TORQUE)
+        loading.load(logs, TORQUE)
     logs = write_logs(tmp_path / "all", *[without(LOG, "u")] * 3)
     with pytest.raises(DataError, match=r"a\.parquet: unknown column 'u'.*Allowed: .*x"):
-        datasets.load(logs, TORQUE)
+        loading.load(logs, TORQUE)
     logs = write_logs(tmp_path / "nothing", LOG, {"trial": [0, 0], "z": [1.0, 2.0]})
     with pytest.raises(DataError, match=r"b\.npz: unknown column 'x'"):
-        datasets.load(logs, TORQUE)
+        loading.load(logs, TORQUE)
     with pytest.raises(DataError, match=r"a\.parquet: unknown modality in reading.roles: 'w'"):
-        datasets.load(str(tmp_path / "all"), Reading(roles=("w=action",), episode="trial"))
+        loading.load(str(tmp_path / "all"), Reading(roles=("w=action",), episode="trial"))
 
 
 def test_loading_what_is_there(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "log.parquet", without(LOG, "u"))
     with pytest.raises(DataError, match="unknown column 'u'"):
-        datasets.load(path, TORQUE)
-    assert datasets.load_available(path, TORQUE).names == ("states",)
+        loading.load(path, TORQUE)
+    assert loading.load_available(path, TORQUE).names == ("states",)
     logs = write_logs(tmp_path / "logs", *[without(LOG, "u")] * 3)
-    assert datasets.load_available(logs, TORQUE).num_steps == 9
+    assert loading.load_available(logs, TORQUE).num_steps == 9
     for gone in (("y",), ("x", "y", "u")):
         path = write_parquet(tmp_path / "log.parquet", without(LOG, *gone))
         with pytest.raises(DataError, match="unknown column"):
-            datasets.load_available(path, TORQUE)
+            loading.load_available(path, TORQUE)
 
 
 def test_named_data_sets_can_be_regrouped() -> None:
-    data = datasets.load("builtin:point-mass", Reading(columns=("states=states,actions",)))
+    data = loading.load("builtin:point-mass", Reading(columns=("states=states,actions",)))
     assert data.names == ("states",)
     assert data.modality("states").shape == (6,)
     assert data.num_episodes == 400

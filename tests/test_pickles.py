@@ -18,9 +18,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mtm.config import Reading
-from mtm.datasets import pickles
-from mtm.errors import DataError
+from mtm.core.config import Reading
+from mtm.core.errors import DataError
+from mtm.data.formats import pickles
 
 ACHIEVED = np.array([False, True, True, False])
 

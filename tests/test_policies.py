@@ -7,19 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mtm import asking, policies, queries, targets
-from mtm.asking import ask
-from mtm.config import ReturnsConfig
-from mtm.errors import ConfigError, DataError
-from mtm.policies import MaskedPolicy, Way
-from mtm.returns import add_returns
-from mtm.run import Run
-from mtm.training import train
+from mtm.control import policies, return_targets
+from mtm.control.policies import MaskedPolicy, Way
+from mtm.core.config import ReturnsConfig
+from mtm.core.errors import ConfigError, DataError
+from mtm.data.returns import add_returns
+from mtm.inference import engine, queries
+from mtm.inference.engine import ask
+from mtm.runs.run import Run
+from mtm.training.train import train
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, point_mass) -> Run:
-    from mtm.config import preset
+    from mtm.core.config import preset
 
     return train(point_mass, preset("tiny"), tmp_path_factory.mktemp("p") / "run", silent=True)
 
@@ -94,7 +95,7 @@ def test_a_batch_may_be_asked_in_parts(run, monkeypatch) -> None:
     states = some_states(3, 4)
     joined.reset(4)
     whole = drive(joined, states)
-    monkeypatch.setattr(asking, "LARGEST_BATCH", 2)
+    monkeypatch.setattr(engine, "LARGEST_BATCH", 2)
     joined.reset(4)
     np.testing.assert_allclose(drive(joined, states), whole, rtol=1e-3, atol=1e-4)
 
@@ -124,7 +125,7 @@ def test_a_row_that_is_done_begins_anew(run) -> None:
 
 def test_two_stage_is_imagining_then_inverse_dynamics(run) -> None:
     state = some_states(1, 1)
-    target = targets.resolve_target(run, "fraction:1.0")
+    target = return_targets.resolve_target(run, "fraction:1.0")
     action = policies.two_stage(run, "fraction:1.0", future=2).act(state[0])[0]
     window = {"states": np.zeros((1, 4, 4), np.float32), "returns": np.full((1, 4), target, "f4")}
     window["states"][0, 0] = state[0, 0]
@@ -190,7 +191,7 @@ def test_without_a_discount_what_is_left_is_counted_exactly(run) -> None:
 
 @pytest.fixture(scope="module", params=["sum", "average"])
 def discounted(request, tmp_path_factory, point_mass) -> Run:
-    from mtm.config import preset
+    from mtm.core.config import preset
 
     returns = ReturnsConfig(kind=request.param, discount=0.9)
     config = replace(preset("tiny"), steps=2, returns=returns)
@@ -213,40 +214,40 @@ def test_discounted_returns_are_counted_down_as_in_the_data(discounted, point_ma
 
 
 def test_targets_of_discounted_returns(discounted) -> None:
-    quantiles = targets.first_returns(discounted)
-    assert targets.resolve_target(discounted, "fraction:1.0") == quantiles[-1]
-    assert quantiles[0] < targets.resolve_target(discounted, "auto") <= quantiles[-1]
+    quantiles = return_targets.first_returns(discounted)
+    assert return_targets.resolve_target(discounted, "fraction:1.0") == quantiles[-1]
+    assert quantiles[0] < return_targets.resolve_target(discounted, "auto") <= quantiles[-1]
     with pytest.warns(UserWarning, match="asks for a discounted episode return of"):
-        targets.resolve_target(discounted, "fraction:1.5")
+        return_targets.resolve_target(discounted, "fraction:1.5")
     for spec in (5.0, "return:5", "score:100"):
         with pytest.raises(ConfigError, match=r"not discounted; .* 0\.9.* Say auto or fraction"):
-            targets.resolve_target(discounted, spec)
+            return_targets.resolve_target(discounted, spec)
 
 
 def test_targets_in_every_unit(run) -> None:
-    quantiles = targets.first_returns(run)
-    assert targets.resolve_target(run, "fraction:1.0") == quantiles[-1]
-    assert targets.resolve_target(run, "fraction:0") == quantiles[0]
-    best = targets.episode_return(run, quantiles[-1])
-    assert targets.resolve_target(run, best) == pytest.approx(quantiles[-1])
-    assert targets.resolve_target(run, f"return:{best}") == pytest.approx(quantiles[-1])
-    assert quantiles[0] < targets.resolve_target(run, "auto") <= quantiles[-1]
+    quantiles = return_targets.first_returns(run)
+    assert return_targets.resolve_target(run, "fraction:1.0") == quantiles[-1]
+    assert return_targets.resolve_target(run, "fraction:0") == quantiles[0]
+    best = return_targets.episode_return(run, quantiles[-1])
+    assert return_targets.resolve_target(run, best) == pytest.approx(quantiles[-1])
+    assert return_targets.resolve_target(run, f"return:{best}") == pytest.approx(quantiles[-1])
+    assert quantiles[0] < return_targets.resolve_target(run, "auto") <= quantiles[-1]
 
 
 def test_a_target_beyond_the_data_warns_and_goes_on(run) -> None:
     with pytest.warns(UserWarning, match=r"asks for an episode return of 1,000.0; episodes of the"):
-        assert targets.resolve_target(run, 1000.0) == pytest.approx(50)
+        assert return_targets.resolve_target(run, 1000.0) == pytest.approx(50)
 
 
 @pytest.mark.parametrize("spec", ["automatic", "score:", "percent:4", "nan", "return:inf"])
 def test_targets_that_cannot_be_understood(run, spec: str) -> None:
     with pytest.raises(ConfigError, match="cannot understand the target"):
-        targets.resolve_target(run, spec)
+        return_targets.resolve_target(run, spec)
 
 
 def test_a_score_needs_a_reference(run) -> None:
     with pytest.raises(ConfigError, match="needs reference returns"):
-        targets.resolve_target(run, "score:100")
+        return_targets.resolve_target(run, "score:100")
 
 
 def test_bad_policies(run, tiny, point_mass, tmp_path) -> None:

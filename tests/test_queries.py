@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mtm import queries
-from mtm.asking import ask, index
-from mtm.config import ModelConfig, OptimizerConfig, TrainConfig
-from mtm.datasets import builtin
-from mtm.errors import ConfigError, DataError
-from mtm.filling import _best_windows
-from mtm.run import Run
-from mtm.training import train
-from mtm.trajectories import TrajectoryDataset
+from mtm.core.config import ModelConfig, OptimizerConfig, TrainConfig
+from mtm.core.errors import ConfigError, DataError
+from mtm.data.formats import builtin
+from mtm.data.trajectories import TrajectoryDataset
+from mtm.inference import queries
+from mtm.inference.engine import ask, index
+from mtm.inference.windowing import _best_windows
+from mtm.runs.run import Run
+from mtm.training.train import train
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_forward_dynamics_chains(run, episodes) -> None:
 
 def test_forward_dynamics_is_the_named_mask(run, episodes) -> None:
     """With a full history, one step ahead is what the `fd` mask is validated on."""
-    from mtm.capability_masks import NAMED
+    from mtm.masks.capabilities import NAMED
 
     question = NAMED["fd"].question(run.modalities, 4)
     window = {k: v[:, :4] for k, v in episodes.items()}

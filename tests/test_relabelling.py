@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 import mtm
-from mtm import whole_episodes
-from mtm.confidence import Confidence, distances, rising
-from mtm.config import ModelConfig, OptimizerConfig, TrainConfig
-from mtm.errors import DataError
-from mtm.label_errors import nearest
-from mtm.modalities import Modality
-from mtm.relabelling import Relabelling, laid_over, relabel, training_episodes
-from mtm.run import Run
-from mtm.training import prepare, train
-from mtm.trajectories import Metadata, TrajectoryDataset
+from mtm.core.config import ModelConfig, OptimizerConfig, TrainConfig
+from mtm.core.errors import DataError
+from mtm.data.modalities import Modality
+from mtm.data.preparation import prepare
+from mtm.data.trajectories import Metadata, TrajectoryDataset
+from mtm.inference import episode_batches
+from mtm.inference.error_calibration import Confidence, distances, rising
+from mtm.inference.label_errors import nearest
+from mtm.inference.relabelling import Relabelling, laid_over, relabel, training_episodes
+from mtm.runs.run import Run
+from mtm.training.train import train
 
 LENGTH = 25
 
@@ -172,8 +173,8 @@ def test_how_many_episodes_are_filled_at_once_does_not_matter(run, gappy, monkey
     together = relabel(run, uneven, held_out=held_out)
     for limit in ("GROUP_STEPS", "GROUP_BYTES"):
         with monkeypatch.context() as patch:
-            patch.setattr(whole_episodes, limit, 1)
-            assert len(list(whole_episodes.groups(run, uneven))) == len(lengths)
+            patch.setattr(episode_batches, limit, 1)
+            assert len(list(episode_batches.groups(run, uneven))) == len(lengths)
             alone = relabel(run, uneven, held_out=held_out)
         np.testing.assert_allclose(
             together.dataset.arrays["actions"],
@@ -270,15 +271,15 @@ def test_returns_of_unknown_units_are_not_made_of_rewards(data, tmp_path) -> Non
     returns = Modality("returns", (), "continuous", 0, "return")
     own = data.with_modality(returns, 1000 + data.arrays["rewards"])
     run = train(own, replace(CONFIG, steps=2), tmp_path / "run", silent=True)
-    assert "returns" not in whole_episodes.shown_to(run, data).names
-    assert "returns" in whole_episodes.shown_to(run, own).names
+    assert "returns" not in episode_batches.shown_to(run, data).names
+    assert "returns" in episode_batches.shown_to(run, own).names
 
 
 def test_data_of_which_no_return_can_be_made_are_filled(run, gappy) -> None:
     known = np.ones(gappy.num_steps, bool)
     known[gappy.ends - 1] = False
     data = gappy.with_present({"rewards": known})
-    assert whole_episodes.shown_to(run, data).count_present("returns") == 0
+    assert episode_batches.shown_to(run, data).count_present("returns") == 0
     assert "actions" not in relabel(run, data).dataset.present
 
 

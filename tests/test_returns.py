@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mtm.config import ReturnsConfig
-from mtm.errors import DataError
-from mtm.normalizer import Normalizer
-from mtm.returns import add_returns, episode_returns, return_to_go
-from mtm.trajectories import TrajectoryDataset
+from mtm.core.config import ReturnsConfig
+from mtm.core.errors import DataError
+from mtm.data.normalizer import Normalizer
+from mtm.data.returns import add_returns, episode_returns, return_to_go
+from mtm.data.trajectories import TrajectoryDataset
 
 
 def naive(rewards, starts, ends, discount, horizon):

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mtm import environment_pool, policies
-from mtm.environment_pool import EnvironmentPool
-from mtm.errors import ConfigError, RunError
-from mtm.rollout import rollout
-from mtm.run import Run
-from mtm.training import train
+from mtm.control import environment_pool, policies
+from mtm.control.environment_pool import EnvironmentPool
+from mtm.control.rollout import rollout
+from mtm.core.errors import ConfigError, RunError
+from mtm.runs.run import Run
+from mtm.training.train import train
 
 pytest.importorskip("gymnasium", reason="the extra `sim` is not installed")
 ENV = "point_mass_environment:PointMass-v0"
@@ -26,7 +26,7 @@ FRAGILE = "point_mass_environment:Fragile-v0"
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, point_mass) -> Run:
-    from mtm.config import preset
+    from mtm.core.config import preset
 
     return train(point_mass, preset("tiny"), tmp_path_factory.mktemp("r") / "run", silent=True)
 

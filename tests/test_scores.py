@@ -9,19 +9,18 @@ import warnings
 import numpy as np
 import pytest
 
-from mtm.errors import ConfigError, MTMError
-from mtm.scores import (
-    REFERENCES,
+from mtm.control.scores import REFERENCES, normalized_score
+from mtm.core.errors import ConfigError, MTMError
+from mtm.data.environment_ids import (
     EnvironmentMismatchError,
     check_environment,
     environment_to_act_in,
     family,
     is_adroit,
     matching_environment,
-    normalized_score,
     replacement,
 )
-from mtm.trajectories import Metadata
+from mtm.data.trajectories import Metadata
 
 D4RL_WALKER = Metadata(source="walker2d_medium_replay-v2.hdf5")
 D4RL_HOPPER = Metadata(source="hopper_medium-v2.hdf5")
@@ -199,7 +198,7 @@ def test_what_may_differ_is_warned_of(metadata: Metadata, env_id: str, message: 
 
 def test_importing_costs_neither_a_simulator_nor_torch() -> None:
     code = (
-        "import sys, mtm.scores, mtm.environments\n"
+        "import sys, mtm.data.environment_ids, mtm.control.environments\n"
         "print({'gymnasium', 'mujoco', 'dm_control', 'torch'} & {*sys.modules})"
     )
     printed = subprocess.check_output([sys.executable, "-c", code], text=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mtm.segments import Segments
-from mtm.trajectories import TrajectoryDataset
+from mtm.data.segments import Segments
+from mtm.data.trajectories import TrajectoryDataset
 
 
 def test_every_segment_once_and_within_one_episode(dataset: TrajectoryDataset) -> None:

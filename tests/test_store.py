@@ -15,15 +15,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtm import datasets
 from mtm.cli import main
-from mtm.config import TrainConfig
-from mtm.datasets.store import open_store, write_store
-from mtm.errors import DataError
-from mtm.modalities import Modality
-from mtm.segments import Segments
-from mtm.training import train
-from mtm.trajectories import Metadata, TrajectoryDataset
+from mtm.core.config import TrainConfig
+from mtm.core.errors import DataError
+from mtm.data import loading
+from mtm.data.formats.store import open_store, write_store
+from mtm.data.modalities import Modality
+from mtm.data.segments import Segments
+from mtm.data.trajectories import Metadata, TrajectoryDataset
+from mtm.training.train import train
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def store(with_gaps: TrajectoryDataset, tmp_path: Path) -> Path:
 
 
 def test_what_goes_in_comes_out(with_gaps: TrajectoryDataset, store: Path) -> None:
-    opened = datasets.load(str(store))
+    opened = loading.load(str(store))
     assert opened.fingerprint == with_gaps.fingerprint
     assert opened.modalities == with_gaps.modalities
     assert opened.metadata == with_gaps.metadata
@@ -105,8 +105,8 @@ def test_parts_are_joined_as_a_directory_is(tmp_path: Path) -> None:
     np.savez(folder / "a.npz", states=states, terminals=ends)
     np.savez(folder / "b.npz", states=-states, actions=states[:, :1], terminals=ends)
     np.savez(folder / "c.npz", actions=states[:, :1], terminals=ends)
-    joined = datasets.load(str(folder))
-    write_store(datasets.load_parts(str(folder)), tmp_path / "store", "logs")
+    joined = loading.load(str(folder))
+    write_store(loading.load_parts(str(folder)), tmp_path / "store", "logs")
     opened = open_store(tmp_path / "store")
     for name in ("states", "actions"):
         known = joined.known(name)
@@ -207,7 +207,7 @@ def test_a_place_that_is_taken_is_left_alone(store: Path, with_gaps: TrajectoryD
 def test_a_damaged_store_is_refused(store: Path, damage, message: str) -> None:
     damage(store)
     with pytest.raises(DataError, match=message):
-        datasets.load(str(store))
+        loading.load(str(store))
 
 
 def _change(store: Path, key: str, value: object) -> None:
@@ -234,7 +234,7 @@ def test_a_mutated_manifest_opens_or_is_refused(small_store: Path, data: st.Data
     manifest[key] = data.draw(scalars | st.lists(scalars, max_size=2))
     (folder / "manifest.json").write_text(json.dumps(manifest))
     try:
-        opened = datasets.load(str(folder))
+        opened = loading.load(str(folder))
     except DataError:
         return
     assert opened.num_steps == 6
@@ -247,7 +247,7 @@ def test_convert_and_info_from_the_command_line(
     assert "400 episodes, 20,000 steps" in capsys.readouterr().out
     assert main(["data", "info", str(tmp_path / "waves")]) == 0
     out = capsys.readouterr().out
-    assert datasets.load("builtin:sinusoids").fingerprint in out
+    assert loading.load("builtin:sinusoids").fingerprint in out
 
 
 def test_training_on_a_store_is_training_in_memory(

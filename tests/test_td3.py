@@ -17,12 +17,16 @@ from rich.console import Console
 pytest.importorskip("torchrl", reason="the extra `baselines` is not installed")
 pytest.importorskip("gymnasium", reason="the extra `sim` is not installed")
 
-from mtm import checkpoint, queries
-from mtm.baselines import load_agent
-from mtm.baselines.td3 import train_td3
-from mtm.baselines.td3_agent import TD3Agent
-from mtm.baselines.td3_config import VARIANTS, TD3Config, td3_preset
-from mtm.baselines.td3_curve import (
+from mtm.core.config import preset
+from mtm.core.errors import ConfigError, DataError, RunError
+from mtm.data.formats import walker_rewards
+from mtm.data.trajectories import TrajectoryDataset
+from mtm.inference import queries
+from mtm.research.baselines import load_agent
+from mtm.research.baselines.td3 import train_td3
+from mtm.research.baselines.td3_agent import TD3Agent
+from mtm.research.baselines.td3_config import VARIANTS, TD3Config, td3_preset
+from mtm.research.baselines.td3_curve import (
     Point,
     area,
     final_return,
@@ -30,15 +34,12 @@ from mtm.baselines.td3_curve import (
     mean_curve,
     read_curve,
 )
-from mtm.baselines.td3_data import EncodedTransitions
-from mtm.config import preset
-from mtm.datasets import walker_rewards
-from mtm.errors import ConfigError, DataError, RunError
-from mtm.experiments.representation import UNITS
-from mtm.experiments.reproduce import Order, reproduce
-from mtm.run import Run, load_run
-from mtm.training import train
-from mtm.trajectories import TrajectoryDataset
+from mtm.research.baselines.td3_data import EncodedTransitions
+from mtm.research.experiments.representation import UNITS
+from mtm.research.experiments.reproduce import Order, reproduce
+from mtm.runs import checkpoint
+from mtm.runs.run import Run, load_run
+from mtm.training.train import train
 
 importlib.import_module("point_mass_environment")  # data may name what is imported already
 ENV = "point_mass_environment:PointMass-v0"
@@ -369,7 +370,8 @@ def test_rewards_are_those_of_the_task(walker, monkeypatch, tmp_path) -> None:
 
     monkeypatch.setattr(TD3Agent, "transitions", spy)
     monkeypatch.setattr(
-        "mtm.baselines.td3._Training._evaluate", lambda *_: {"return_mean": 0.0, "return_std": 0.0}
+        "mtm.research.baselines.td3._Training._evaluate",
+        lambda *_: {"return_mean": 0.0, "return_std": 0.0},
     )
     files = sorted(walker.glob("*.npz"))
     physics = np.concatenate([np.load(file)["physics"][1:] for file in files])

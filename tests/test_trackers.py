@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mtm.errors import MissingExtraError, RunError
-from mtm.trackers import MetricsFile, TensorBoard, read_metrics
-from mtm.training import train
+from mtm.core.errors import MissingExtraError, RunError
+from mtm.training.trackers import MetricsFile, TensorBoard, read_metrics
+from mtm.training.train import train
 
 
 def test_metrics_csv_leaves_unmeasured_cells_empty(tmp_path: Path) -> None:

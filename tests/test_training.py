@@ -21,24 +21,31 @@ import torch
 from lightning_fabric import Fabric
 
 import mtm
-from mtm import checkpoint
-from mtm.capability_masks import NAMED
-from mtm.config import DeviceConfig, ModelConfig, OptimizerConfig, ReturnsConfig, TrainConfig
-from mtm.datasets import builtin
-from mtm.errors import ConfigError, DataError, RunError
-from mtm.loop import BatchMaker
-from mtm.masks import training_mask
-from mtm.modalities import Modality
-from mtm.model import MTM
-from mtm.network import make_network
-from mtm.normalizer import Normalizer
-from mtm.optimization import Muon, learning_rate, make_optimizers
-from mtm.run import Description
-from mtm.segments import Segments
-from mtm.trackers import read_metrics
-from mtm.training import prepare, train
-from mtm.trajectories import TrajectoryDataset
-from mtm.validation import Validator
+from mtm.core.config import (
+    DeviceConfig,
+    ModelConfig,
+    OptimizerConfig,
+    ReturnsConfig,
+    TrainConfig,
+)
+from mtm.core.errors import ConfigError, DataError, RunError
+from mtm.data.formats import builtin
+from mtm.data.modalities import Modality
+from mtm.data.normalizer import Normalizer
+from mtm.data.preparation import prepare
+from mtm.data.segments import Segments
+from mtm.data.trajectories import TrajectoryDataset
+from mtm.masks.capabilities import NAMED
+from mtm.masks.patterns import training_mask
+from mtm.models.mtm import MTM
+from mtm.models.network import make_network
+from mtm.runs import checkpoint
+from mtm.runs.run import Description
+from mtm.training.loop import BatchMaker
+from mtm.training.optimization import Muon, learning_rate, make_optimizers
+from mtm.training.trackers import read_metrics
+from mtm.training.train import train
+from mtm.training.validation import Validator
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:
@@ -292,7 +299,7 @@ def test_a_run_that_was_killed_while_it_was_made_is_made_anew(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("mtm.run.write_description", kill)
+        patch.setattr("mtm.runs.run.write_description", kill)
         with pytest.raises(KeyboardInterrupt):
             train(point_mass, tiny, out, silent=True)
     assert train(point_mass, tiny, out, silent=True, **way).step == 20
@@ -308,7 +315,7 @@ def test_a_run_that_was_killed_while_it_was_replaced_is_still_known(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("mtm.run.write_description", kill)
+        patch.setattr("mtm.runs.run.write_description", kill)
         with pytest.raises(KeyboardInterrupt):
             train(point_mass, tiny, out, overwrite=True, silent=True)
     with pytest.raises(RunError, match="already holds a run"):
@@ -432,7 +439,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run(point_mass, tiny, out, monk
         network.mask_tokens.register_hook(lambda gradient: gradient * np.nan)
         return network
 
-    monkeypatch.setattr("mtm.loop.make_network", make_spoilt)
+    monkeypatch.setattr("mtm.training.loop.make_network", make_spoilt)
     with pytest.raises(RunError, match="the norm of its gradient nan, by step 1"):
         train(point_mass, replace(tiny, checkpoint_every=1), out, silent=True)
     assert checkpoint.steps(out / "checkpoints") == []
@@ -603,10 +610,10 @@ def test_batch_size_must_be_shared_evenly(point_mass, tiny, out) -> None:
 DDP_PROGRAM = """
 import sys
 import numpy as np
-from mtm.config import DeviceConfig, ModelConfig, TrainConfig
-from mtm.datasets import builtin
-from mtm.training import train
-from mtm.trajectories import TrajectoryDataset
+from mtm.core.config import DeviceConfig, ModelConfig, TrainConfig
+from mtm.data.formats import builtin
+from mtm.training.train import train
+from mtm.data.trajectories import TrajectoryDataset
 
 if __name__ == "__main__":
     out, devices = sys.argv[1], int(sys.argv[2])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mtm.config import Reading
-from mtm.datasets.layout import regroup
-from mtm.errors import DataError
-from mtm.splitting import episodes_to_hold_out
-from mtm.trajectories import Modality, TrajectoryDataset
+from mtm.core.config import Reading
+from mtm.core.errors import DataError
+from mtm.data.columns import regroup
+from mtm.data.splitting import episodes_to_hold_out
+from mtm.data.trajectories import Modality, TrajectoryDataset
 
 
 def make(**changes):

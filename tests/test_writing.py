@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import mtm
-from mtm.config import Reading
-from mtm.datasets import load
-from mtm.datasets.writing import write
-from mtm.errors import DataError
-from mtm.modalities import Modality, Role
-from mtm.trajectories import Metadata, TrajectoryDataset
+from mtm.core.config import Reading
+from mtm.core.errors import DataError
+from mtm.data.loading import load
+from mtm.data.modalities import Modality, Role
+from mtm.data.trajectories import Metadata, TrajectoryDataset
+from mtm.data.writing import write
 
 NAMES = ("data.hdf5", "data.h5", "data.npz", "store")
 NOTE = "actions_expected_error"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mtm.experiments.spec import RunSpec
+from mtm.research.experiments.spec import RunSpec
 
 
 def run(spec: RunSpec, folder: Path, needs: Sequence[Path]) -> dict[str, Any]:

@@ -9,15 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mtm.config import ModelConfig, TrainConfig, preset
-    from mtm.datasets import load as load_dataset
-    from mtm.encoders import StateActionEncoder, StateEncoder
-    from mtm.errors import MTMError
-    from mtm.masks import make_mask
-    from mtm.modalities import Modality
-    from mtm.model import MTM
-    from mtm.normalizer import Normalizer
-    from mtm.queries import (
+    from mtm.core.config import ModelConfig, TrainConfig, preset
+    from mtm.core.errors import MTMError
+    from mtm.data.loading import load as load_dataset
+    from mtm.data.modalities import Modality
+    from mtm.data.normalizer import Normalizer
+    from mtm.data.trajectories import Metadata, TrajectoryDataset
+    from mtm.inference.encoders import StateActionEncoder, StateEncoder
+    from mtm.inference.queries import (
         behavior_cloning,
         forward_dynamics,
         impute,
@@ -27,39 +26,40 @@ if TYPE_CHECKING:
         represent,
         return_conditioned,
     )
-    from mtm.relabelling import relabel
-    from mtm.run import Run, load_run
-    from mtm.training import train
-    from mtm.trajectories import Metadata, TrajectoryDataset
+    from mtm.inference.relabelling import relabel
+    from mtm.masks.patterns import make_mask
+    from mtm.models.mtm import MTM
+    from mtm.runs.run import Run, load_run
+    from mtm.training.train import train
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "MTM": ("mtm.model", "MTM"),
-    "MTMError": ("mtm.errors", "MTMError"),
-    "Metadata": ("mtm.trajectories", "Metadata"),
-    "Modality": ("mtm.modalities", "Modality"),
-    "ModelConfig": ("mtm.config", "ModelConfig"),
-    "Normalizer": ("mtm.normalizer", "Normalizer"),
-    "Run": ("mtm.run", "Run"),
-    "StateActionEncoder": ("mtm.encoders", "StateActionEncoder"),
-    "StateEncoder": ("mtm.encoders", "StateEncoder"),
-    "TrainConfig": ("mtm.config", "TrainConfig"),
-    "TrajectoryDataset": ("mtm.trajectories", "TrajectoryDataset"),
-    "behavior_cloning": ("mtm.queries", "behavior_cloning"),
-    "forward_dynamics": ("mtm.queries", "forward_dynamics"),
-    "impute": ("mtm.queries", "impute"),
-    "inverse_dynamics": ("mtm.queries", "inverse_dynamics"),
-    "load_dataset": ("mtm.datasets", "load"),
-    "load_run": ("mtm.run", "load_run"),
-    "make_mask": ("mtm.masks", "make_mask"),
-    "predict": ("mtm.queries", "predict"),
-    "preset": ("mtm.config", "preset"),
-    "reach_goal": ("mtm.queries", "reach_goal"),
-    "relabel": ("mtm.relabelling", "relabel"),
-    "represent": ("mtm.queries", "represent"),
-    "return_conditioned": ("mtm.queries", "return_conditioned"),
-    "train": ("mtm.training", "train"),
+    "MTM": ("mtm.models.mtm", "MTM"),
+    "MTMError": ("mtm.core.errors", "MTMError"),
+    "Metadata": ("mtm.data.trajectories", "Metadata"),
+    "Modality": ("mtm.data.modalities", "Modality"),
+    "ModelConfig": ("mtm.core.config", "ModelConfig"),
+    "Normalizer": ("mtm.data.normalizer", "Normalizer"),
+    "Run": ("mtm.runs.run", "Run"),
+    "StateActionEncoder": ("mtm.inference.encoders", "StateActionEncoder"),
+    "StateEncoder": ("mtm.inference.encoders", "StateEncoder"),
+    "TrainConfig": ("mtm.core.config", "TrainConfig"),
+    "TrajectoryDataset": ("mtm.data.trajectories", "TrajectoryDataset"),
+    "behavior_cloning": ("mtm.inference.queries", "behavior_cloning"),
+    "forward_dynamics": ("mtm.inference.queries", "forward_dynamics"),
+    "impute": ("mtm.inference.queries", "impute"),
+    "inverse_dynamics": ("mtm.inference.queries", "inverse_dynamics"),
+    "load_dataset": ("mtm.data.loading", "load"),
+    "load_run": ("mtm.runs.run", "load_run"),
+    "make_mask": ("mtm.masks.patterns", "make_mask"),
+    "predict": ("mtm.inference.queries", "predict"),
+    "preset": ("mtm.core.config", "preset"),
+    "reach_goal": ("mtm.inference.queries", "reach_goal"),
+    "relabel": ("mtm.inference.relabelling", "relabel"),
+    "represent": ("mtm.inference.queries", "represent"),
+    "return_conditioned": ("mtm.inference.queries", "return_conditioned"),
+    "train": ("mtm.training.train", "train"),
 }
 
 __all__ = [

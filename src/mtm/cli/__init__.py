@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from mtm import __version__
-from mtm.errors import MTMError, unknown
+from mtm.core.errors import MTMError, unknown
 
 VERBS = {
     "train": ("mtm.cli.train", "train a model on logged trajectories"),

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import tyro
 
-from mtm.baselines.settings import AGENTS, AgentConfig, agent_config
-from mtm.errors import ConfigError
+from mtm.core.errors import ConfigError
+from mtm.research.baselines.settings import AGENTS, AgentConfig, agent_config
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Parse, train, and say where the agent is."""
     arguments = parse(words)
-    from mtm.baselines import train_agent
+    from mtm.research.baselines import train_agent
 
     agent = train_agent(
         arguments.name,

@@ -12,7 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from mtm.errors import ConfigError
+from mtm.core.errors import ConfigError
 
 RECORDED_STEPS = 100_000
 MOST_THREADS = 2
@@ -57,7 +57,7 @@ def main(words: Sequence[str]) -> None:
         raise ConfigError("--explore trains its own agent: leave out --policy and --record.")
     import torch
 
-    from mtm.machine import available_cores
+    from mtm.core.system import available_cores
 
     torch.set_num_threads(min(available_cores(), MOST_THREADS))
     console = Console(highlight=False)
@@ -69,7 +69,7 @@ def main(words: Sequence[str]) -> None:
 
 
 def _behaviour(arguments: Arguments, console: Console) -> None:
-    from mtm.collect.behaviour import Settings, collect
+    from mtm.research.collect.behaviour import Settings, collect
 
     steps = 300_000 if arguments.steps is None else arguments.steps
     settings = Settings(
@@ -85,7 +85,7 @@ def _behaviour(arguments: Arguments, console: Console) -> None:
 
 
 def _table(out: Path, kinds: Mapping[str, Mapping[str, Any]]) -> Table:
-    from mtm.report.tables import number
+    from mtm.evaluation.report.tables import number
 
     table = Table(title=str(out), box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
     table.add_column("file", no_wrap=True)
@@ -104,7 +104,7 @@ def _table(out: Path, kinds: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def _explore(arguments: Arguments, console: Console) -> None:
-    from mtm.collect.explore import Settings, explore
+    from mtm.research.collect.explore import Settings, explore
 
     steps = 100_000 if arguments.steps is None else arguments.steps
     settings = Settings(arguments.env, steps, arguments.seed, arguments.explore_reward)

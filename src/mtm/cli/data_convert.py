@@ -9,9 +9,9 @@ from pathlib import Path
 
 import tyro
 
-from mtm import datasets
-from mtm.config import Reading
-from mtm.datasets.store import open_store, write_store
+from mtm.core.config import Reading
+from mtm.data import loading
+from mtm.data.formats.store import open_store, write_store
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def main(words: Sequence[str]) -> None:
     """Convert and say what was written."""
     arguments = tyro.cli(Arguments, args=list(words), prog="mtm data convert")
     began = time.perf_counter()
-    parts = datasets.load_parts(arguments.source, arguments.reading)
+    parts = loading.load_parts(arguments.source, arguments.reading)
     write_store(parts, arguments.out, Path(arguments.source).name)
     dataset = open_store(arguments.out)
     size = sum(file.stat().st_size for file in arguments.out.iterdir()) / 2**20

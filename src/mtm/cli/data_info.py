@@ -10,11 +10,11 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from mtm import datasets
-from mtm.config import Reading
-from mtm.modalities import Modality
-from mtm.returns import episode_returns
-from mtm.trajectories import TrajectoryDataset
+from mtm.core.config import Reading
+from mtm.data import loading
+from mtm.data.modalities import Modality
+from mtm.data.returns import episode_returns
+from mtm.data.trajectories import TrajectoryDataset
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Load and print."""
     arguments = tyro.cli(Arguments, args=list(words), prog="mtm data info")
-    dataset = datasets.load(arguments.spec, arguments.reading)
+    dataset = loading.load(arguments.spec, arguments.reading)
     console = Console(highlight=False)
     console.print(
         f"{arguments.spec}: {dataset.num_episodes:,} episodes, {dataset.num_steps:,} steps"

@@ -10,11 +10,12 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from mtm import datasets
-from mtm.config import Reading
-from mtm.datasets.oddities import oddities
-from mtm.errors import DataError
-from mtm.trajectories import TrajectoryDataset
+from mtm.control.environments import action_bounds
+from mtm.core.config import Reading
+from mtm.core.errors import DataError
+from mtm.data import loading
+from mtm.data.lint import lint
+from mtm.data.trajectories import TrajectoryDataset
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ def main(words: Sequence[str]) -> None:
     with warnings.catch_warnings(record=True) as noticed:
         warnings.simplefilter("always")
         try:
-            dataset = datasets.load(arguments.spec, arguments.reading)
-            odd += oddities(dataset)
+            dataset = loading.load(arguments.spec, arguments.reading)
+            odd += lint(dataset, action_bounds)
         except DataError as error:
             faults += error.faults
     odd = [str(notice.message) for notice in noticed] + odd

@@ -29,14 +29,15 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Train, evaluate, print, report."""
     arguments = tyro.cli(Arguments, args=list(words), prog="mtm demo")
-    from mtm.checkpoint import write_atomically
-    from mtm.config import preset
-    from mtm.evaluate import Request, evaluate, held_out_episodes
-    from mtm.progress import episode_progress
-    from mtm.report.page import write_report
-    from mtm.report.tables import print_evaluation
-    from mtm.showcase import seven_uses
-    from mtm.training import train
+    from mtm.core.atomic_write import write_atomically
+    from mtm.core.config import preset
+    from mtm.core.progress import episode_progress
+    from mtm.evaluation.demo import seven_uses
+    from mtm.evaluation.evaluate import Request, evaluate
+    from mtm.evaluation.report.page import write_report
+    from mtm.evaluation.report.tables import print_evaluation
+    from mtm.inference.run_data import held_out_episodes
+    from mtm.training.train import train
 
     began = time.monotonic()
     console = Console(highlight=False)

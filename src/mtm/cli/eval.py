@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import tyro
 
-from mtm.errors import ConfigError
+from mtm.core.errors import ConfigError
 
 SAME = ("weights", "data", "environment", "episodes", "seed")
 """What two evaluations must have in common, so that their numbers can stand side by side."""
@@ -53,13 +53,13 @@ def main(words: Sequence[str]) -> None:
         raise ConfigError(f"--json {arguments.json}: there is no folder {arguments.json.parent}.")
     import torch
 
-    from mtm.baselines.agent import agent_name, load_agent
-    from mtm.baselines.evaluation import evaluate_agent
-    from mtm.checkpoint import write_atomically
-    from mtm.evaluate import Request, evaluate
-    from mtm.progress import episode_progress
-    from mtm.report.tables import print_evaluation
-    from mtm.run import load_run
+    from mtm.core.atomic_write import write_atomically
+    from mtm.core.progress import episode_progress
+    from mtm.evaluation.evaluate import Request, evaluate
+    from mtm.evaluation.report.tables import print_evaluation
+    from mtm.research.baselines.agent import agent_name, load_agent
+    from mtm.research.baselines.evaluation import evaluate_agent
+    from mtm.runs.run import load_run
 
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)

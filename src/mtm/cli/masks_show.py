@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import tyro
 
-from mtm import masks
-from mtm.capability_masks import NAMED, NamedPattern
-from mtm.config import TrainConfig
-from mtm.errors import ConfigError
-from mtm.modalities import ROLE_OF_NAME, Modality
+from mtm.core.config import TrainConfig
+from mtm.core.errors import ConfigError
+from mtm.data.modalities import ROLE_OF_NAME, Modality
+from mtm.masks import patterns
+from mtm.masks.capabilities import NAMED, NamedPattern
 
 USUAL = TrainConfig()
 """Where nothing is said: how `mtm train` draws its masks."""
@@ -43,7 +43,7 @@ def main(words: Sequence[str]) -> None:
     drawn = {name: _grids(name, arguments) for name in parts}  # faults show before anything else
     print("■ visible  ? wanted  · hidden")
     for name, grids in drawn.items():
-        print(f"\n{name}: {masks.summary(name)}")
+        print(f"\n{name}: {patterns.summary(name)}")
         if name not in NAMED:
             print(
                 f"Drawn as `mtm train` does by default: in {USUAL.whole_modalities:.0%} of the "
@@ -57,13 +57,13 @@ def _grids(name: str, arguments: Arguments) -> list[str]:
     modalities = [
         Modality(name, role=ROLE_OF_NAME.get(name, "state")) for name in arguments.modalities
     ]
-    mask = masks.training_mask(replace(USUAL, mask=name))
+    mask = patterns.training_mask(replace(USUAL, mask=name))
     if isinstance(mask, NamedPattern):
         try:
             question = mask.question(modalities, arguments.length)
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from error
-        return [masks.draw(question.visible, modalities, question.wanted)]
+        return [patterns.draw(question.visible, modalities, question.wanted)]
     rng = np.random.default_rng(arguments.seed)
     visible = mask(modalities, arguments.length, arguments.draws, rng)
-    return [masks.draw(sample, modalities) for sample in visible]
+    return [patterns.draw(sample, modalities) for sample in visible]

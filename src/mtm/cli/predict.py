@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import tyro
 
-from mtm import datasets
-from mtm.errors import ConfigError, DataError, unknown
+from mtm.core.errors import ConfigError, DataError, unknown
+from mtm.data import loading
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from mtm.run import Run
-    from mtm.trajectories import TrajectoryDataset
+    from mtm.data.trajectories import TrajectoryDataset
+    from mtm.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ def main(words: Sequence[str]) -> None:
         raise ConfigError(f"--output {arguments.output}: there is no such folder.")
     from rich.progress import track
 
-    from mtm.checkpoint import write_atomically
-    from mtm.run import load_run
+    from mtm.core.atomic_write import write_atomically
+    from mtm.runs.run import load_run
 
     run = load_run(arguments.run, arguments.checkpoint)
     reading = replace(run.description.train.reading, nan_is_absent=True)
-    dataset = datasets.load_available(str(arguments.input), reading)
+    dataset = loading.load_available(str(arguments.input), reading)
     given, want = arguments.given.split(","), arguments.want.split(",")
     for name in given:
         if name not in dataset.names:
@@ -80,7 +80,7 @@ def main(words: Sequence[str]) -> None:
 def _predict_episode(
     run: Run, dataset: TrajectoryDataset, index: int, given: list[str], want: list[str]
 ) -> dict[str, NDArray[Any]]:
-    from mtm.queries import predict
+    from mtm.inference.queries import predict
 
     steps = slice(int(dataset.starts[index]), int(dataset.ends[index]))
     try:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from mtm.config import Reading
+from mtm.core.config import Reading
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mtm.datasets.writing import Notes
-    from mtm.label_errors import LabelErrors
-    from mtm.progress import StepProgress
-    from mtm.relabelling import Relabelling
-    from mtm.trajectories import TrajectoryDataset
+    from mtm.core.progress import StepProgress
+    from mtm.data.trajectories import TrajectoryDataset
+    from mtm.data.writing import Notes
+    from mtm.inference.label_errors import LabelErrors
+    from mtm.inference.relabelling import Relabelling
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,10 @@ def main(words: Sequence[str]) -> None:
     import torch
     from rich.console import Console
 
-    from mtm.datasets.writing import check_destination, write
-    from mtm.progress import StepProgress
-    from mtm.relabelling import Relabelling
-    from mtm.run import load_run
+    from mtm.core.progress import StepProgress
+    from mtm.data.writing import check_destination, write
+    from mtm.inference.relabelling import Relabelling
+    from mtm.runs.run import load_run
 
     check_destination(arguments.out)
     if arguments.threads is not None:

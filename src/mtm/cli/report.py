@@ -25,8 +25,8 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Write the report and print its path."""
     arguments = tyro.cli(Arguments, args=list(words), prog="mtm report")
-    from mtm.report.page import write_report
-    from mtm.run import load_run
+    from mtm.evaluation.report.page import write_report
+    from mtm.runs.run import load_run
 
     run = load_run(arguments.run, arguments.checkpoint)
     print(write_report(run, arguments.out or arguments.run / "report"))

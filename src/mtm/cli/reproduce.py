@@ -9,8 +9,8 @@ from typing import Literal
 
 import tyro
 
-from mtm.errors import ConfigError
-from mtm.experiments import EXPERIMENTS
+from mtm.core.errors import ConfigError
+from mtm.research.experiments import EXPERIMENTS
 
 Name = Literal[
     "table1",
@@ -54,7 +54,7 @@ def main(words: Sequence[str]) -> None:
         raise ConfigError("--address is for --engine ray.")
     from rich.console import Console
 
-    from mtm.experiments.reproduce import Order, reproduce
+    from mtm.research.experiments.reproduce import Order, reproduce
 
     order = Order(
         tuple(EXPERIMENTS) if arguments.name == "all" else (arguments.name,),

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from mtm.errors import ConfigError
+from mtm.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mtm.policies import MaskedPolicy
-    from mtm.run import Run
+    from mtm.control.policies import MaskedPolicy
+    from mtm.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ def main(words: Sequence[str]) -> None:
     arguments = tyro.cli(Arguments, args=list(words), prog="mtm rollout")
     if arguments.video is not None and arguments.video.suffix != ".gif":
         raise ConfigError(f"--video must end in .gif, got {arguments.video}.")
-    from mtm.progress import episode_progress
-    from mtm.report.tables import print_episodes
-    from mtm.rollout import rollout
-    from mtm.run import load_run
-    from mtm.scores import check_environment, environment_to_act_in
+    from mtm.control.rollout import rollout
+    from mtm.core.progress import episode_progress
+    from mtm.data.environment_ids import check_environment, environment_to_act_in
+    from mtm.evaluation.report.tables import print_episodes
+    from mtm.runs.run import load_run
 
     run = load_run(arguments.run, arguments.checkpoint)
     env_id = arguments.env or environment_to_act_in(run.description.metadata)
@@ -70,13 +70,13 @@ def main(words: Sequence[str]) -> None:
         )[arguments.policy]
     print_episodes(env_id, episodes)
     if arguments.video is not None:
-        from mtm.report.video import record
+        from mtm.evaluation.report.video import record
 
         print(record(_policy(run, arguments), env_id, arguments.seed, arguments.video))
 
 
 def _policy(run: Run, arguments: Arguments) -> MaskedPolicy:
-    from mtm import policies
+    from mtm.control import policies
 
     if arguments.future is not None and arguments.policy != "two_stage":
         raise ConfigError(f"--future is for --policy two_stage, got {arguments.policy}.")

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import tyro
 
-from mtm.config import DeviceConfig, TrainConfig, preset
-from mtm.errors import ConfigError, RunError
-from mtm.run_format import check_format, run_precision, run_settings
+from mtm.core.config import DeviceConfig, TrainConfig, preset
+from mtm.core.errors import ConfigError, RunError
+from mtm.runs.migrations import check_format, run_precision, run_settings
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def main(words: Sequence[str]) -> None:
         raise ConfigError(needed)
     from lightning_fabric.utilities.rank_zero import rank_zero_only
 
-    from mtm.report.tables import print_held_out
-    from mtm.training import train
+    from mtm.evaluation.report.tables import print_held_out
+    from mtm.training.train import train
 
     run = train(
         data,

@@ -1,0 +1,1 @@
+"""Acting: policies, return targets, environments, rollout."""

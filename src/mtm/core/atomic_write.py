@@ -1,0 +1,119 @@
+"""Files and directories that appear whole or not at all, whoever else writes at the same time."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from mtm.core.errors import DataError, RunError
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise a `DataError` if something is there already."""
+    if path.exists():
+        raise DataError(f"{path} exists already; remove it, or choose another place.")
+
+
+@contextmanager
+def appearing(path: Path) -> Iterator[Path]:
+    """Give a name beside `path` to write to; what is there at the end becomes `path`.
+
+    The name holds the process's id, so that two processes do not write to the same place. What
+    is written reaches the disk before it gets its own name. It is removed if anything fails, and
+    so is what a process left behind that was killed.
+
+    Raises:
+        DataError: The place is taken.
+        OSError: It cannot be written to.
+    """
+    refuse_existing(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(path)
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        yield temporary
+        _flush(temporary)
+        refuse_existing(path)  # another process may have been faster
+        temporary.rename(path)
+    finally:
+        _remove(temporary)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace a file so that a reader sees the old or the new content, never a part.
+
+    Raises:
+        RunError: It could not be written; the old content is intact.
+    """
+    # A name of this process alone: another one may be writing the same file.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write_flushed(temporary, data)
+        temporary.replace(path)
+        flush_directory(path.parent)
+    except OSError as error:
+        raise RunError(f"could not write {path}: {error}.") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def unfinished(path: Path) -> list[Path]:
+    """What processes that were killed, or still write, have of a file under temporary names."""
+    return list(path.parent.glob(f".{path.name}.*tmp"))
+
+
+def write_flushed(path: Path, data: bytes) -> None:
+    """Write a file and wait until it is on the disk."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def flush_directory(path: Path) -> None:
+    """Wait until what was renamed in a directory is on the disk."""
+    if os.name == "posix":  # elsewhere a directory cannot be opened, and renaming is journalled
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _remove_leftovers(path: Path) -> None:
+    for left in path.parent.glob(f".{glob.escape(path.name)}.tmp-*"):
+        process = left.name.rpartition("-")[2]
+        if process == str(os.getpid()) or not _runs(process):
+            _remove(left)
+
+
+def _runs(process: str) -> bool:
+    """Whether a process of this id may be running."""
+    if os.name != "posix" or not process.isdecimal():
+        return True  # asking with a signal would end it elsewhere
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # it runs, for another user
+        return True
+    return True
+
+
+def _flush(path: Path) -> None:
+    for file in path.rglob("*") if path.is_dir() else (path,):
+        if file.is_file():
+            with file.open("rb+") as written:
+                os.fsync(written.fileno())
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""From files to segments: data sets, returns, normalisation, splits, missing data."""

@@ -1,0 +1,1 @@
+"""One file per file format or collection; `mtm.data.loading` chooses among them."""

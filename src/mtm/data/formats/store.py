@@ -1,0 +1,279 @@
+"""A data set on disk, read through memory maps: it opens at once, whatever its size.
+
+    DIR/manifest.json       format, modalities, steps, metadata, fingerprint
+    DIR/offsets.bin         where episodes begin, and the number of steps: int64, (E + 1,)
+    DIR/steps.bin           a record per step, all of its modalities side by side (see `_record`)
+    DIR/episode-ends.bin    where it is known, whether each episode ended in a terminal state
+
+A step lies in one piece and the next one follows it, so a random segment is one or two pages of the
+disk, where a file for each modality would make it as many pages as there are modalities. The arrays
+of the data set are fields of these records; `mtm.data.segments` reads whole records.
+
+Values are checked when a store is written, so opening one compares only sizes with the manifest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtm.core.atomic_write import appearing
+from mtm.core.errors import DataError
+from mtm.data.columns import OFFSETS
+from mtm.data.concatenate import joint_endings, joint_metadata, joint_modality
+from mtm.data.modalities import BoolArray, Modality, in_autoregressive_order
+from mtm.data.trajectories import Metadata, TrajectoryDataset
+
+MANIFEST = "manifest.json"
+STEPS = "steps"
+FORMAT = "mtm-store"
+VERSION = 2
+ENDINGS = "episode-ends"
+
+CHUNK_RECORDS = 1 << 16
+"""Records copied together when the steps written so far get another layout."""
+
+
+def is_store(path: Path) -> bool:
+    """Whether a directory is a store."""
+    return (path / MANIFEST).is_file()
+
+
+def open_store(path: Path) -> TrajectoryDataset:
+    """Open a store; its arrays stay on disk and are read as they are used.
+
+    Raises:
+        DataError: The manifest cannot be read, or the arrays do not agree with it.
+    """
+    manifest = _read_manifest(path)
+    try:
+        modalities = [Modality.from_json(m) for m in manifest["modalities"]]
+        steps, episodes = int(manifest["steps"]), int(manifest["episodes"])
+        gaps = [m.name for m in modalities if m.name in manifest["gaps"]]
+        record = _record(modalities, gaps)
+        if _places(record) != manifest["fields"]:
+            raise ValueError(f"modalities and gaps give the fields {_places(record)}")
+        metadata = Metadata(**manifest["metadata"])
+        fingerprint = str(manifest["fingerprint"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{path / MANIFEST} is damaged: {type(error).__name__}: {error}. Convert again."
+        ) from error
+    records = _map(path, STEPS, record, steps)
+    arrays = {m.name: records[m.name] for m in modalities}
+    present = {name: records[_mark(name)] for name in gaps}
+    offsets = np.array(_map(path, OFFSETS, np.dtype("<i8"), episodes + 1))
+    if offsets[0] != 0 or offsets[-1] != steps or (np.diff(offsets) <= 0).any():
+        raise DataError(
+            f"{path / OFFSETS}.bin does not cut {steps:,} steps into {episodes:,} episodes, as "
+            f"{MANIFEST} says. Convert again."
+        )
+    ends = None
+    if (path / f"{ENDINGS}.bin").exists():
+        ends = np.array(_map(path, ENDINGS, np.dtype("?"), episodes))
+    dataset = TrajectoryDataset(
+        modalities, arrays, offsets[:-1], offsets[1:], present, metadata, ends
+    )
+    dataset.fingerprint = fingerprint  # known from the writing: nothing has to be read for it
+    return dataset
+
+
+def write_store(parts: Iterable[TrajectoryDataset], path: Path, source: str) -> None:
+    """Write data sets one after the other into a new store; one at a time is in memory.
+
+    A modality that a part lacks is absent there. The store appears when all is written.
+
+    Raises:
+        DataError: The place is taken, or a modality differs between two parts.
+    """
+    with appearing(path) as folder:
+        write_into(parts, folder, source)
+
+
+def write_into(parts: Iterable[TrajectoryDataset], folder: Path, source: str) -> None:
+    """Write as `write_store` does, into a folder that is made and that others may see half done.
+
+    Raises:
+        DataError: A modality differs between two parts.
+    """
+    folder.mkdir()
+    with _Writer(folder) as writer:
+        for part in parts:
+            writer.append(part)
+        writer.finish(source)
+
+
+class _Writer:
+    """Appends records; where a later part brings something new, those before it are widened."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._modalities: dict[str, Modality] = {}
+        self._gaps: set[str] = set()
+        self._metadata: list[Metadata] = []
+        self._lengths: list[NDArray[np.int64]] = []
+        self._endings: list[BoolArray | None] = []
+        self._record = _record([], [])
+        self._file = self._place(STEPS).open("wb")
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def append(self, part: TrajectoryDataset) -> None:
+        """Write the episodes of one more part."""
+        self._admit(part)
+        for start, end in zip(part.starts, part.ends, strict=True):
+            records = np.zeros(end - start, self._record)
+            for name in part.names:
+                records[name] = part.arrays[name][start:end]
+                if name in self._gaps:
+                    here = part.present.get(name)
+                    records[_mark(name)] = True if here is None else here[start:end]
+            self._file.write(records.view(np.uint8).data)
+        self._lengths.append(part.lengths)
+        self._endings.append(part.terminated)
+        self._metadata.append(part.metadata)
+
+    def finish(self, source: str) -> None:
+        """Write what is known at the end: offsets and the manifest."""
+        self._file.close()
+        if not self._lengths:
+            raise DataError(f"{source} holds no episodes; there is nothing to store.")
+        offsets = np.append(0, np.cumsum(np.concatenate(self._lengths))).astype("<i8")
+        self._place(OFFSETS).write_bytes(offsets.tobytes())
+        ends = joint_endings(self._endings)
+        if ends is not None:
+            self._place(ENDINGS).write_bytes(ends.tobytes())
+        modalities = in_autoregressive_order(list(self._modalities.values()))
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "steps": int(offsets[-1]),
+            "episodes": len(offsets) - 1,
+            "modalities": [m.to_json() for m in modalities],
+            "gaps": sorted(self._gaps),
+            "fields": _places(self._record),
+            "metadata": asdict(joint_metadata(self._metadata, source)),
+            "fingerprint": "",
+        }
+        place = self._folder / MANIFEST
+        place.write_text(json.dumps(manifest))
+        opened = open_store(self._folder)
+        del opened.fingerprint  # forget the empty one: it is worked out from the values
+        manifest["fingerprint"] = opened.fingerprint
+        place.write_text(json.dumps(manifest, indent=2) + "\n")
+
+    def _admit(self, part: TrajectoryDataset) -> None:
+        """Make room in the records for what this part has: modalities, and marks of gaps."""
+        before = set(self._modalities)
+        for m in part.modalities:
+            known = self._modalities.get(m.name)
+            self._modalities[m.name] = m if known is None else joint_modality(known, m, part)
+        if self._lengths:
+            self._gaps |= before ^ set(part.names)  # absent here, or until now
+        self._gaps |= {n for n in part.present if part.count_present(n) < part.num_steps}
+        record = _record(self._modalities.values(), self._gaps)
+        if record != self._record:
+            self._widen(record, before)
+            self._record = record
+
+    def _widen(self, record: np.dtype[np.void], known: set[str]) -> None:
+        """Give all records so far another layout; what they lack is zero, and so absent."""
+        self._file.close()
+        old, new = self._place(STEPS), self._place("widened")
+        with old.open("rb") as source, new.open("wb") as target:
+            size = self._record.itemsize
+            while block := source.read(CHUNK_RECORDS * size):
+                narrow = np.frombuffer(block, self._record)
+                wide = np.zeros(len(narrow), record)
+                for name in known:
+                    wide[name] = narrow[name]
+                    if name in self._gaps:
+                        had_marks = _mark(name) in (self._record.names or ())
+                        wide[_mark(name)] = narrow[_mark(name)] if had_marks else True
+                target.write(wide.view(np.uint8).data)
+        new.replace(old)
+        self._file = old.open("ab")
+
+    def _place(self, name: str) -> Path:
+        return self._folder / f"{name}.bin"
+
+
+def _record(modalities: Iterable[Modality], gaps: Iterable[str]) -> np.dtype[np.void]:
+    """How a step lies in the file: classes, then numbers, then a byte for each mark of presence.
+
+    The widest come first and the whole is rounded up, so that every value is aligned.
+    """
+    fields = [(m.name, _dtype(m), m.shape) for m in modalities]
+    fields.sort(key=lambda field: (-np.dtype(field[1]).itemsize, field[0]))
+    names = [name for name, _, _ in fields] + [_mark(name) for name in sorted(gaps)]
+    formats = [(kind, shape) for _, kind, shape in fields]
+    formats += [("?", ())] * (len(names) - len(fields))
+    sizes = [np.dtype(form).itemsize for form in formats]
+    widest = max((np.dtype(kind).itemsize for _, kind, _ in fields), default=1)
+    return np.dtype(
+        {
+            "names": names,
+            "formats": formats,
+            "offsets": np.cumsum([0, *sizes])[:-1].tolist(),
+            "itemsize": -(-sum(sizes) // widest) * widest,
+        }
+    )
+
+
+def _places(record: np.dtype[np.void]) -> dict[str, int]:
+    """At which byte of a record each field begins."""
+    return {name: record.fields[name][1] for name in record.names or ()}  # type: ignore[index]
+
+
+def _mark(name: str) -> str:
+    """The field that says where a modality is present."""
+    return f"present:{name}"
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    file = path / MANIFEST
+    try:
+        manifest = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} cannot be read as JSON: {error}. Convert again.") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise DataError(f"{file} is no manifest of a store; `mtm data convert` writes one.")
+    if manifest.get("version") != VERSION:
+        raise DataError(
+            f"{file} has version {manifest.get('version')}, this version of mtm reads {VERSION}. "
+            "Convert again, or use the mtm that wrote it."
+        )
+    return manifest
+
+
+def _map(path: Path, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+    """A file as an array, after a look at its size."""
+    file = path / f"{name}.bin"
+    found = file.stat().st_size if file.is_file() else None
+    if found != count * dtype.itemsize:
+        what = "is missing" if found is None else f"has {found:,} bytes"
+        raise DataError(
+            f"{file} {what}; {MANIFEST} speaks of {count:,} x {dtype.itemsize:,} bytes. "
+            "Convert again."
+        )
+    return np.asarray(np.memmap(file, dtype=dtype, mode="r", shape=(count,)))
+
+
+def _dtype(modality: Modality) -> str:
+    return "<i8" if modality.kind == "discrete" else "<f4"

@@ -1,0 +1,43 @@
+"""What a training makes of a data set: the modalities to model, and the split."""
+
+from __future__ import annotations
+
+from mtm.core.config import TrainConfig, shares_of
+from mtm.core.errors import ConfigError, unknown
+from mtm.data.returns import RETURNS, add_returns
+from mtm.data.trajectories import TrajectoryDataset
+
+
+def prepare(source: TrajectoryDataset, config: TrainConfig) -> TrajectoryDataset:
+    """The modalities to model: those configured, else all but rewards, with returns made of them.
+
+    Raises:
+        DataError: A configured modality is unknown, or returns cannot be made.
+    """
+    names = list(config.modalities)
+    if RETURNS.name in names or (not names and "rewards" in source.names):
+        source = add_returns(source, config.returns)
+    return source.select(names or [m.name for m in source.modalities if m.role != "reward"])
+
+
+def split(
+    prepared: TrajectoryDataset, config: TrainConfig
+) -> tuple[TrajectoryDataset, TrajectoryDataset | None]:
+    """Training and held-out episodes; none are held out for a fraction of 0.
+
+    The training ones lack what `drop` and `gaps` take away. Held-out episodes stay as they are, so
+    that errors can be measured on them.
+
+    Raises:
+        ConfigError: `drop` or `gaps` names a modality that is not modelled.
+    """
+    drop, gaps = shares_of(config.drop), shares_of(config.gaps)
+    for name in (*drop, *gaps):
+        if name not in prepared.names:
+            hint = " Returns are made of rewards first: name returns." if name == "rewards" else ""
+            fault = unknown("modality in drop or gaps:", name, prepared.names)
+            raise ConfigError(f"{fault}{hint}")
+    training, held_out = prepared, None
+    if config.validation_fraction > 0:
+        training, held_out = prepared.split(config.validation_fraction, config.seed)
+    return training.without(drop, gaps, seed=config.seed), held_out

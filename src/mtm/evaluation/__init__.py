@@ -1,0 +1,1 @@
+"""The capabilities of a run as numbers and as pictures."""

@@ -1,0 +1,321 @@
+"""One run, all capabilities, as numbers.
+
+Offline: prediction errors on the held-out episodes, in normalised and in raw units. In the
+environment: returns of behaviour cloning, of return-conditioned acting at several targets, and of
+two-stage acting, all in lockstep. What was chosen by looking at the environment (`best` of the
+sweep) is kept apart from what was not (`auto`, `fixed`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+from torch import nn
+
+from mtm.control import policies as acting
+from mtm.control.policies import MaskedPolicy, Policy
+from mtm.control.return_targets import episode_return, fraction_of_range
+from mtm.control.rollout import Episodes, Progress, rollout
+from mtm.control.scores import score
+from mtm.core.errors import ConfigError, DataError, MissingExtraError, unknown
+from mtm.data.environment_ids import check_environment, environment_to_act_in, matching_environment
+from mtm.data.modalities import Modality
+from mtm.data.segments import Segments
+from mtm.data.trajectories import Metadata, TrajectoryDataset
+from mtm.inference.engine import ask
+from mtm.inference.run_data import held_out_episodes
+from mtm.masks.capabilities import NAMED
+from mtm.runs.run import Run
+from mtm.training.validation import capabilities_of
+
+TASKS = ("fd", "id", "bc", "rcbc", "two_stage")
+"""What can be evaluated; `fd` and `id` need data, the others an environment."""
+
+SWEEP = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1)
+"""Targets of the sweep, as fractions of the range of the data's episode returns (the paper's)."""
+
+FIXED = "fraction:1.0"
+"""The fixed target: the return of the data's best episode."""
+
+NEEDS = {"two_stage": ("rcbc", "id")}
+"""Capabilities that a task is made of, where that is not the one of its name."""
+
+SEGMENTS = 8192
+"""Held-out segments that offline errors are measured on."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to evaluate, and how."""
+
+    tasks: Sequence[str] = TASKS
+    episodes: int = 20
+    seed: int = 0
+    env_id: str | None = None
+    data: str | None = None
+
+    def __post_init__(self) -> None:
+        for task in self.tasks:
+            if task not in TASKS:
+                raise ConfigError(unknown("task", task, TASKS))
+        if self.episodes < 1:
+            raise ConfigError(f"episodes must be at least 1, got {self.episodes}.")
+
+
+def evaluate(
+    run: Run,
+    request: Request,
+    *,
+    say: Callable[[str], None] = print,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Measure a run's capabilities.
+
+    Args:
+        run: A trained run.
+        request: What to measure.
+        say: Takes notices, such as that there is no environment.
+        progress: Told how many episodes are finished.
+
+    Returns:
+        Plain data of a stable form (see docs/evaluation.md); what could not be measured is None.
+    """
+    tasks: dict[str, Any] = dict.fromkeys(request.tasks)
+    able = _able(run, request.tasks, say)
+    offline = [t for t in ("fd", "id") if t in able]
+    if offline:
+        tasks |= _offline(run, request, offline, say)
+    online = [t for t in ("bc", "rcbc", "two_stage") if t in able]
+    if online:
+        tasks |= _online(run, request, online, say, progress)
+    return {
+        "run": str(run.path),
+        "step": run.step,
+        "weights": weights_digest(run.model),
+        "data": request.data or run.description.data["spec"],
+        "environment": request.env_id or matching_environment(run.description.metadata),
+        "episodes": request.episodes,
+        "seed": request.seed,
+        "tasks": tasks,
+    }
+
+
+def weights_digest(network: nn.Module) -> str:
+    """The SHA-256 of a network's weights, which tells them from others of the same step."""
+    weights = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
+    return hashlib.sha256(safetensors.torch.save(weights)).hexdigest()
+
+
+def prediction_error(run: Run, held_out: TrajectoryDataset, name: str) -> dict[str, float | None]:
+    """Mean squared error of a named mask's wanted tokens, normalised and raw.
+
+    Returns:
+        `normalized`, `raw`, and for `fd` `copy_last`: the normalised error of repeating the last
+        visible state. Classes have no normalised error: None.
+    """
+    T = run.model.config.segment_length
+    question = NAMED[name].question(run.modalities, T)
+    segments = Segments(held_out, T)
+    batch = segments.gather(segments.spread(SEGMENTS, seed=0))
+    complete = (batch.present | ~(question.visible | question.wanted)).all(axis=(1, 2))
+    values = {n: v[complete] for n, v in batch.values.items()}
+    if not complete.any():
+        raise DataError(f"no held-out segment has everything that {name!r} needs.")
+    visible = np.broadcast_to(question.visible, (int(complete.sum()), *question.visible.shape))
+    wanted = [m for i, m in enumerate(run.modalities) if question.wanted[:, i].any()]
+    answers = ask(run, values, np.ascontiguousarray(visible), [m.name for m in wanted])
+    totals: dict[str, list[float]] = {"normalized": [], "raw": [], "copy_last": []}
+    for m in wanted:
+        steps = np.flatnonzero(question.wanted[:, run.modalities.index(m)])
+        truth = values[m.name][:, steps]
+        totals["raw"].append(_mean_square(m, answers[m.name][:, steps], truth))
+        if m.kind == "continuous":
+            std = run.normalizer.statistics[m.name].std
+            totals["normalized"].append(
+                _mean_square(m, answers[m.name][:, steps] / std, truth / std)
+            )
+            copied = values[m.name][:, steps - 1]
+            totals["copy_last"].append(_mean_square(m, copied / std, truth / std))
+    kept = ("normalized", "raw", "copy_last") if name == "fd" else ("normalized", "raw")
+    return {key: float(np.mean(totals[key])) if totals[key] else None for key in kept}
+
+
+def find_environment(
+    metadata: Metadata, request: Request, say: Callable[[str], None]
+) -> str | None:
+    """The environment to act in, checked against the data; None, with a notice, if there is none.
+
+    Raises:
+        EnvironmentMismatchError: The data do not belong to the environment that is asked for.
+    """
+    try:
+        env_id = request.env_id or environment_to_act_in(metadata)
+    except ConfigError as error:
+        say(f"no environment: {error}")
+        return None
+    if env_id is None:
+        say("no environment: the data name none. Name one with --env to see returns.")
+        return None
+    check_environment(metadata, env_id)
+    return env_id
+
+
+def roll_out(
+    env_id: str,
+    policies: Mapping[str, Policy],
+    targets: Mapping[str, float | None],
+    request: Request,
+    say: Callable[[str], None],
+    progress: Progress | None,
+) -> dict[str, Any]:
+    """Let policies act, all in lockstep; a ROLL for each (see docs/evaluation.md).
+
+    Args:
+        env_id: The environment.
+        policies: Name -> policy.
+        targets: Name -> the episode return that the policy asks for, if any.
+        request: How many episodes, and from which seed.
+        say: Takes notices of failures.
+        progress: Told how many episodes are finished.
+
+    Returns:
+        Nothing if there are no policies, or if what the data's environment needs is not installed.
+    """
+    if not policies:
+        return {}
+    try:
+        episodes = rollout(
+            policies, env_id, episodes=request.episodes, seed=request.seed, progress=progress
+        )
+    except MissingExtraError as error:
+        if request.env_id is not None:
+            raise
+        say(f"no returns: {error}")
+        return {}
+    rolls = {name: _roll(env_id, targets.get(name), episodes[name]) for name in policies}
+    for name, roll in rolls.items():
+        for failure in roll["failures"]:
+            say(f"{name}: the episode with seed {failure['seed']} failed: {failure['error']}")
+    return rolls
+
+
+def assemble(task: str, rolls: Mapping[str, Any]) -> Any:
+    """The part of the result that belongs to a task: a ROLL, or one for each target."""
+    if f"{task}/auto" not in rolls:
+        return rolls.get(task)
+    if task == "two_stage":
+        return {"auto": rolls["two_stage/auto"], "fixed": rolls["two_stage/fixed"]}
+    sweep = {str(f): rolls[f"{task}/{f}"] for f in SWEEP}
+    return {
+        "auto": rolls[f"{task}/auto"],
+        "fixed": sweep["1.0"],
+        "sweep": sweep,
+        "best": max(sweep.values(), key=_mean_return),
+    }
+
+
+def _mean_return(roll: Mapping[str, Any]) -> float:
+    """Below all others where no episode finished."""
+    mean: float | None = roll["return"]["mean"]
+    return -np.inf if mean is None else mean
+
+
+def _able(run: Run, tasks: Sequence[str], say: Callable[[str], None]) -> list[str]:
+    """The tasks that the run's network was trained for; says why the others do not apply."""
+    config = run.description.train
+    known = capabilities_of(config)
+    able = [task for task in tasks if set(NEEDS.get(task, (task,))) <= set(known)]
+    for task in tasks:
+        if task not in able:
+            say(
+                f"{task} does not apply: the run is an MLP trained with the mask {config.mask!r}, "
+                "which can do nothing else."
+            )
+    return able
+
+
+def _mean_square(m: Modality, prediction: Any, truth: Any) -> float:
+    """Mean squared error, or the share of wrong classes."""
+    if m.kind == "discrete":
+        return float((prediction != truth).mean())
+    return float(((prediction.astype(np.float64) - truth) ** 2).mean())
+
+
+def _offline(
+    run: Run, request: Request, tasks: Sequence[str], say: Callable[[str], None]
+) -> dict[str, Any]:
+    try:
+        held_out = held_out_episodes(run, request.data)
+    except DataError as error:
+        if request.data is not None:
+            raise
+        say(f"no prediction errors: {error}")
+        return dict.fromkeys(tasks)
+    found: dict[str, Any] = {}
+    for task in tasks:
+        try:
+            found[task] = prediction_error(run, held_out, task)
+        except (ConfigError, DataError) as error:
+            say(f"{task} does not apply: {error}")
+            found[task] = None
+    return found
+
+
+def _online(
+    run: Run,
+    request: Request,
+    tasks: Sequence[str],
+    say: Callable[[str], None],
+    progress: Progress | None,
+) -> dict[str, Any]:
+    env_id = find_environment(run.description.metadata, request, say)
+    if env_id is None:
+        return {}
+    policies: dict[str, MaskedPolicy] = {}
+    for task in tasks:
+        try:
+            policies |= _policies(run, task)
+        except ConfigError as error:
+            say(f"{task} does not apply: {error}")
+    asked = {name: policy.ways[0].target for name, policy in policies.items()}
+    targets = {n: None if t is None else episode_return(run, t) for n, t in asked.items()}
+    rolls = roll_out(env_id, policies, targets, request, say, progress)
+    return {task: assemble(task, rolls) for task in tasks}
+
+
+def _policies(run: Run, task: str) -> dict[str, MaskedPolicy]:
+    """The policies of a task, by names such as `rcbc/auto`."""
+    if task == "bc":
+        return {"bc": acting.behavior_cloning(run)}
+    if task == "two_stage":
+        return {
+            "two_stage/auto": acting.two_stage(run),
+            "two_stage/fixed": acting.two_stage(run, FIXED),
+        }
+    auto = acting.return_conditioned(run)
+    (way,) = auto.ways
+    sweep = {f"rcbc/{f}": replace(way, target=fraction_of_range(run, f)) for f in SWEEP}
+    return {"rcbc/auto": auto} | {name: MaskedPolicy(run, [w]) for name, w in sweep.items()}
+
+
+def _roll(env_id: str, target: float | None, episodes: Episodes) -> dict[str, Any]:
+    return {
+        "target": target,
+        "episodes": len(episodes.returns),
+        "return": _spread(episodes.returns),
+        "score": _spread(score(env_id, episodes.returns)),
+        "length": {"mean": _spread(episodes.lengths)["mean"]},
+        "success": {"mean": _spread(episodes.successes)["mean"]},
+        "failures": [vars(failure) for failure in episodes.failures],
+    }
+
+
+def _spread(values: Any) -> dict[str, float | None]:
+    if values is None or not len(values):
+        return {"mean": None, "std": None}
+    return {"mean": float(np.mean(values)), "std": float(np.std(values))}

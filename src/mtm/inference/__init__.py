@@ -1,0 +1,1 @@
+"""Given these tokens, what are those? Queries, windows, encoders, relabelling."""

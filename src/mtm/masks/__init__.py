@@ -1,0 +1,1 @@
+"""What is visible: random patterns for training, named capabilities for asking."""

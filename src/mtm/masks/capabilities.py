@@ -1,0 +1,208 @@
+"""Capabilities as masks: what each may see, and what it wants back. `True` is visible.
+
+A pattern asks its question for a moment `now` within the segment. A model specialised in one
+capability is trained by drawing `now` at random.
+
+    now = 2        t=0  1  2  3
+    states          ■   ■  ■  ?      forward dynamics: states and actions until now -> next state
+    actions         ■   ■  ■  ·
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mtm.core.errors import ConfigError
+from mtm.data.modalities import BoolArray, Modality, Role
+
+WAYPOINT_EVERY = 2
+"""Steps between the visible states of the `waypoints` pattern."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One mask for one purpose: what is given, and what is wanted back; each (T, M)."""
+
+    visible: BoolArray
+    wanted: BoolArray
+
+
+@dataclass(frozen=True)
+class NamedPattern:
+    """A capability as a mask.
+
+    Attributes:
+        summary: One line for people.
+        roles: Roles that the modalities must have among them.
+        ask: The question at the moment `now` of a segment of length T.
+        moments: The moments that make sense in a segment of length T; a long one has some.
+        usual: The moment that is meant when none is given.
+    """
+
+    summary: str
+    roles: tuple[Role, ...]
+    ask: Callable[[_Grid, int], Question]
+    moments: Callable[[int], range]
+    usual: Callable[[int], int]
+
+    def question(
+        self, modalities: Sequence[Modality], segment_length: int, now: int | None = None
+    ) -> Question:
+        """The question at `now`, or at the usual moment.
+
+        Raises:
+            ConfigError: `now` makes no sense, the segment is too short, or no modality has a role
+                that the pattern needs.
+        """
+        grid = _Grid(modalities, segment_length)
+        missing = [role for role in self.roles if not grid.role(role).any()]
+        if missing:
+            raise ConfigError(
+                f"this mask needs a modality of role {' and '.join(missing)}; there are "
+                f"{', '.join(f'{m.name} ({m.role})' for m in modalities)}."
+            )
+        moments = self.moments(segment_length)
+        if not moments:
+            shortest = next(T for T in itertools.count(segment_length) if self.moments(T))
+            raise ConfigError(
+                f"this mask needs a segment of at least {shortest} steps, got {segment_length}."
+            )
+        now = self.usual(segment_length) if now is None else now
+        if now not in moments:
+            raise ConfigError(
+                f"now={now} makes no sense for this mask in a segment of length {segment_length}; "
+                f"allowed: {list(moments)}."
+            )
+        return self.ask(grid, now)
+
+    def __call__(
+        self,
+        modalities: Sequence[Modality],
+        segment_length: int,
+        batch_size: int,
+        rng: np.random.Generator,
+    ) -> BoolArray:
+        """A mask per sample, each at a moment of its own."""
+        self.question(modalities, segment_length)
+        grid = _Grid(modalities, segment_length)
+        moments = self.moments(segment_length)
+        table = np.stack([self.ask(grid, now).visible for now in moments])
+        drawn: BoolArray = table[rng.integers(len(table), size=batch_size)]
+        return drawn
+
+
+class _Grid:
+    """The (T, M) tokens of a segment, and handy sets of them."""
+
+    def __init__(self, modalities: Sequence[Modality], segment_length: int) -> None:
+        self.time = np.arange(segment_length)[:, None]
+        self._roles = np.array([m.role for m in modalities])[None, :]
+
+    def role(self, role: Role) -> BoolArray:
+        """Tokens of a role, (1, M)."""
+        matches: BoolArray = self._roles == role
+        return matches
+
+    @property
+    def end(self) -> int:
+        """The last time step."""
+        return len(self.time) - 1
+
+
+def _behavior_cloning(grid: _Grid, now: int) -> Question:
+    past, current = grid.time < now, grid.time == now
+    state, action = grid.role("state"), grid.role("action")
+    return Question((past | current) & state | past & action, current & action)
+
+
+def _return_conditioned(grid: _Grid, now: int) -> Question:
+    cloning = _behavior_cloning(grid, now)
+    return Question(cloning.visible | (grid.time <= now) & grid.role("return"), cloning.wanted)
+
+
+def _forward_dynamics(grid: _Grid, now: int) -> Question:
+    known = grid.role("state") | grid.role("action")
+    return Question((grid.time <= now) & known, (grid.time == now + 1) & grid.role("state"))
+
+
+def _inverse_dynamics(grid: _Grid, now: int) -> Question:
+    return Question(
+        (grid.time <= grid.end) & grid.role("state"), (grid.time == now) & grid.role("action")
+    )
+
+
+def _goal(grid: _Grid, now: int) -> Question:
+    visible = ((grid.time <= now) | (grid.time == grid.end)) & grid.role("state")
+    between = (grid.time > now) & (grid.time < grid.end) & grid.role("state")
+    acting = (grid.time >= now) & (grid.time < grid.end) & grid.role("action")
+    return Question(visible, between | acting)
+
+
+def _waypoints(grid: _Grid, now: int) -> Question:
+    marks = (grid.time <= now) | ((grid.time - now) % WAYPOINT_EVERY == 0) | (grid.time == grid.end)
+    between = (grid.time > now) & ~marks & grid.role("state")
+    acting = (grid.time >= now) & (grid.time < grid.end) & grid.role("action")
+    return Question(marks & grid.role("state"), between | acting)
+
+
+def _past(grid: _Grid, now: int) -> Question:
+    known = grid.role("state") | grid.role("action")
+    return Question((grid.time > now) & known, (grid.time <= now) & known)
+
+
+NAMED: dict[str, NamedPattern] = {
+    "bc": NamedPattern(
+        "behaviour cloning: states and past actions -> the action now",
+        ("state", "action"),
+        _behavior_cloning,
+        moments=lambda T: range(T),
+        usual=lambda T: T - 1,
+    ),
+    "rcbc": NamedPattern(
+        "return-conditioned cloning: states, returns and past actions -> the action now",
+        ("state", "return", "action"),
+        _return_conditioned,
+        moments=lambda T: range(T),
+        usual=lambda T: T - 1,
+    ),
+    "id": NamedPattern(
+        "inverse dynamics: all states -> the action between two of them",
+        ("state", "action"),
+        _inverse_dynamics,
+        moments=lambda T: range(T - 1),
+        usual=lambda T: T - 2,
+    ),
+    "fd": NamedPattern(
+        "forward dynamics: states and actions until now -> the next state",
+        ("state", "action"),
+        _forward_dynamics,
+        moments=lambda T: range(T - 1),
+        usual=lambda T: T - 2,
+    ),
+    "goal": NamedPattern(
+        "goal reaching: states until now and the last state -> the way there",
+        ("state",),
+        _goal,
+        moments=lambda T: range(T - 1),
+        usual=lambda T: 0,
+    ),
+    "waypoints": NamedPattern(
+        f"following waypoints: states until now and every {WAYPOINT_EVERY}nd -> the way between",
+        ("state",),
+        _waypoints,
+        moments=lambda T: range(T - 1),
+        usual=lambda T: 0,
+    ),
+    "past": NamedPattern(
+        "past inference: states and actions after now -> what came before",
+        ("state",),
+        _past,
+        moments=lambda T: range(T - 1),
+        usual=lambda T: T // 2 - 1,
+    ),
+}
+"""Capabilities, by name."""

@@ -1,0 +1,1 @@
+"""Tensors only: the network and its parts."""

@@ -1,0 +1,181 @@
+"""Attention among the tokens of each sample, packed as in `mtm.models.packing`.
+
+PyTorch's kernel is made for long sequences. The segments here are short: on several threads of a
+CPU, plain batched products take half of its time at 12 tokens (docs/speed.md). Letters as in
+`mtm.models.packing`, H heads.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from mtm.models.dropout import kept_share
+from mtm.models.packing import Block, Layout, put, take
+
+LONGEST_PRODUCTS = 96
+"""Tokens of a sample up to which plain products are the faster way, on a CPU."""
+
+
+def attend(packed: Tensor, layout: Layout, heads: int, dropout: float = 0.0) -> Tensor:
+    """Attention of all tokens to those of the same sample.
+
+    Args:
+        packed: Queries, keys and values side by side, (N, 3 D).
+        layout: Where the tokens are.
+        heads: H.
+        dropout: Share of the attention weights that are set to zero.
+
+    Returns:
+        (N, D).
+    """
+    if _suit_products(packed, layout):
+        mixed: Tensor = _Products.apply(packed, layout.blocks, heads, dropout)  # type: ignore[no-untyped-call]
+        return mixed
+    parts = []
+    for rows, block in layout.split(packed):
+        q, k, v = _by_head(rows, block, heads, 3)
+        parts.append(_mix(q, k, v, block, block.attend, dropout))
+    return torch.cat(parts) if len(parts) != 1 else parts[0]
+
+
+def attend_from(
+    queries: Tensor,
+    wanted: Layout,
+    keys_values: Tensor,
+    layout: Layout,
+    heads: int,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Attention of some tokens to all of the same sample, of sequences that are not packed.
+
+    Args:
+        queries: Of the wanted tokens, packed, (N, D).
+        wanted: Where these are.
+        keys_values: Of all tokens, side by side, (B * L, 2 D).
+        layout: Of all tokens, one block.
+        heads: H.
+        dropout: As for `attend`.
+
+    Returns:
+        (N, D).
+    """
+    (everything,) = layout.blocks
+    k, v = _by_head(keys_values, everything, heads, 2)
+    parts = []
+    for rows, block in wanted.split(queries):
+        (q,) = _by_head(rows, block, heads, 1)
+        mine = slice(None) if block.samples is None else block.samples
+        parts.append(_mix(q, k[mine], v[mine], block, None, dropout))
+    return torch.cat(parts) if len(parts) != 1 else parts[0]
+
+
+def _suit_products(packed: Tensor, layout: Layout) -> bool:
+    """Whether plain products are faster: short sequences, on a CPU.
+
+    Pairs are left to what `torch.vmap` can map over.
+    """
+    widths = {block.width for block in layout.blocks}
+    return (
+        packed.device.type == "cpu"
+        and packed.dtype == torch.float32
+        and max(widths) <= LONGEST_PRODUCTS
+        and widths != {2}
+    )
+
+
+class _Products(torch.autograd.Function):
+    """Attention of all blocks of a layer as plain batched products.
+
+    One step of autograd for all of them: there are up to a dozen small blocks in a layer.
+    """
+
+    @staticmethod
+    def forward(ctx, packed, blocks, heads, dropout):  # type: ignore[no-untyped-def]
+        ctx.blocks, ctx.heads = blocks, heads
+        mixed = packed.new_empty(len(packed), packed.shape[1] // 3)
+        sizes, saved = [block.packed for block in blocks], []
+        nothing = packed.new_empty(1)  # to add to a product; times zero, so it does not matter
+        for rows, out, block in zip(packed.split(sizes), mixed.split(sizes), blocks, strict=True):
+            q, k, v = parts = _by_head(rows, block, heads, 3).flatten(1, 2)
+            scores = torch.baddbmm(nothing, q, k.mT, beta=0, alpha=_scale(q))
+            if block.attend is not None:
+                by_row = scores.view(block.count, heads, block.width, block.width)
+                by_row.masked_fill_(~block.attend, -math.inf)
+            weights = scores.softmax(dim=-1)
+            kept = kept_share(weights, dropout) if dropout else None
+            _heads_last(torch.bmm(weights if kept is None else weights * kept, v)[None], out, block)
+            saved += [parts, weights, kept]
+        ctx.save_for_backward(*saved)
+        return mixed
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient):  # type: ignore[no-untyped-def]
+        packed = gradient.new_empty(len(gradient), 3 * gradient.shape[1])
+        sizes, saved = [block.packed for block in ctx.blocks], ctx.saved_tensors
+        nothing = gradient.new_empty(1)
+        rows, outs = gradient.split(sizes), packed.split(sizes)
+        for i, block in enumerate(ctx.blocks):
+            parts, weights, kept = saved[3 * i : 3 * i + 3]
+            q, k, v = parts
+            (g,) = _by_head(rows[i], block, ctx.heads, 1).flatten(1, 2)
+            grads = torch.empty_like(parts)
+            torch.bmm((weights if kept is None else weights * kept).mT, g, out=grads[2])
+            of_weights = torch.bmm(g, v.mT)
+            if kept is not None:
+                of_weights.mul_(kept)
+            of_scores = torch.ops.aten._softmax_backward_data(of_weights, weights, -1, g.dtype)
+            torch.baddbmm(nothing, of_scores, k, beta=0, alpha=_scale(q), out=grads[0])
+            torch.baddbmm(nothing, of_scores.mT, q, beta=0, alpha=_scale(q), out=grads[1])
+            _heads_last(grads, outs[i], block)
+        return packed, None, None, None
+
+
+def _heads_last(parts: Tensor, out: Tensor, block: Block) -> None:
+    """The inverse of `_by_head`, from (parts, S * H, K, D/H), written to `out`."""
+    P, S, K = len(parts), block.count, block.width
+    tokens_first = parts.view(P, S, -1, K, parts.shape[-1]).permute(1, 3, 0, 2, 4)
+    if block.slots is None:
+        out.view(tokens_first.shape).copy_(tokens_first)
+    else:
+        torch.index_select(tokens_first.reshape(S * K, -1), 0, block.slots, out=out)
+
+
+def _scale(queries: Tensor) -> float:
+    return 1 / math.sqrt(queries.shape[-1])
+
+
+def _mix(
+    q: Tensor, k: Tensor, v: Tensor, block: Block, attend_to: Tensor | None, dropout: float
+) -> Tensor:
+    """Attention within a block, (S, H, K, D/H) each; its packed tokens, (packed, D)."""
+    if k.shape[2] == 2 and attend_to is None and not dropout:
+        mixed = _attend_to_two(q, k, v)
+    else:
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attend_to, dropout_p=dropout)
+    mixed = mixed.transpose(1, 2).reshape(block.count * block.width, -1)
+    return mixed if block.slots is None else take(mixed, block.slots)
+
+
+def _by_head(packed: Tensor, block: Block, heads: int, parts: int) -> Tensor:
+    """(packed, parts * D) to (parts, S, H, K, D/H), padded with zeros."""
+    S, K = block.count, block.width
+    if block.slots is not None:
+        packed = put(packed, block.slots, S * K)
+    return packed.view(S, K, parts, heads, -1).permute(2, 0, 3, 1, 4)
+
+
+def _attend_to_two(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention to two tokens, (S, H, 2, D/H) each: a softmax of two is a sigmoid of their gap.
+
+    For pairs it is no slower than PyTorch's kernel, which cannot be mapped over (`torch.vmap`), as
+    libraries do with the networks of several critics.
+    """
+    k1, k2, v1, v2 = k[:, :, :1], k[:, :, 1:], v[:, :, :1], v[:, :, 1:]  # (S, H, 1, D/H)
+    gap = (q * (k1 - k2)).sum(dim=-1, keepdim=True) * _scale(q)
+    return torch.lerp(v2, v1, gap.sigmoid())

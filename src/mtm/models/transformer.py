@@ -1,0 +1,115 @@
+"""Layers of attention and perceptrons over packed tokens.
+
+Letters as in `mtm.models.packing`, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mtm.core.config import ModelConfig
+from mtm.models.attention import attend, attend_from
+from mtm.models.dropout import drop
+from mtm.models.packing import Layout, take
+
+RowsFunction = Callable[[Tensor], Tensor]
+"""From rows of features to others, or to more of them."""
+
+
+def _as_they_are(rows: Tensor) -> Tensor:
+    return rows
+
+
+class Transformer(nn.Module):
+    """Pre-norm layers and a final norm, over packed tokens (N, D)."""
+
+    def __init__(self, layers: int, config: ModelConfig) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(config) for _ in range(layers))
+        self.norm = nn.LayerNorm(config.width)
+
+    def forward(
+        self,
+        x: Tensor,
+        layout: Layout,
+        wanted: Layout | None = None,
+        spread: RowsFunction = _as_they_are,
+    ) -> Tensor:
+        """All layers, (N, D) to (N, D), or to the wanted tokens only.
+
+        Args:
+            x: The tokens, or what `spread` makes them of.
+            layout: Where the tokens are.
+            wanted: Those to answer for; all if None.
+            spread: Makes all tokens of those that differ, where samples have some in common.
+        """
+        last = len(self.layers) - 1
+        for i, layer in enumerate(self.layers):
+            x = layer(x, layout, wanted if i == last else None, _as_they_are if i else spread)
+        out: Tensor = self.norm(x)
+        return out
+
+
+class Layer(nn.Module):
+    """Attention among the tokens of a sample, then a two-layer perceptron on each token."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        D = config.width
+        self.heads, self.dropout = config.heads, config.dropout
+        self.attention_norm = nn.LayerNorm(D)
+        self.to_queries_keys_values = nn.Linear(D, 3 * D)
+        self.from_heads = nn.Linear(D, D)
+        self.mlp_norm = nn.LayerNorm(D)
+        self.mlp_in = nn.Linear(D, 4 * D)
+        self.mlp_out = nn.Linear(4 * D, D)
+
+    def forward(
+        self,
+        x: Tensor,
+        layout: Layout,
+        wanted: Layout | None = None,
+        spread: RowsFunction = _as_they_are,
+    ) -> Tensor:
+        """One layer, (N, D) to (N, D), or to the wanted tokens of a sequence that is not packed.
+
+        Queries, keys and values of tokens that samples have in common are worked out once.
+        """
+        mixed = self._attention(self.attention_norm(x), layout, wanted, spread)
+        x = spread(x)
+        x = x if wanted is None else take(x, wanted.tokens)
+        x = x + self._drop(mixed)
+        hidden = self._drop(F.gelu(self.mlp_in(self.mlp_norm(x))))
+        return x + self._drop(self.mlp_out(hidden))
+
+    def _attention(
+        self,
+        x: Tensor,
+        layout: Layout,
+        wanted: Layout | None = None,
+        spread: RowsFunction = _as_they_are,
+    ) -> Tensor:
+        D, project = x.shape[-1], self.to_queries_keys_values
+        if wanted is not None:
+            keys_values = spread(F.linear(x, project.weight[D:], project.bias[D:]))
+            mine = take(spread(x), wanted.tokens)
+            queries = F.linear(mine, project.weight[:D], project.bias[:D])
+            mixed = attend_from(queries, wanted, keys_values, layout, self.heads, self._dropped)
+        elif layout.is_lonely:
+            # A token alone attends to itself: queries and keys decide nothing. No token at all goes
+            # this way too: every weight gets a gradient (of zeros), which DDP waits for.
+            mixed = spread(F.linear(x, project.weight[2 * D :], project.bias[2 * D :]))
+        else:
+            mixed = attend(spread(project(x)), layout, self.heads, self._dropped)
+        out: Tensor = self.from_heads(mixed)
+        return out
+
+    @property
+    def _dropped(self) -> float:
+        return self.dropout if self.training else 0.0
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return drop(x, self._dropped) if self._dropped else x

@@ -1,0 +1,1 @@
+"""Baselines, collecting, and the tables and figures of the paper."""

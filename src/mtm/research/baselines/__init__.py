@@ -1,0 +1,55 @@
+"""What the masked model is compared with.
+
+    mlp            a perceptron for one capability (RvS is the return-conditioned one)
+    specialised    S-MTM, the transformer trained with the mask of one capability
+    dt, iql, cql, td3_bc
+                   offline RL agents on TorchRL's losses
+
+The first two are runs as any other: `mtm.train(data, mlp_config("fd"), out)`. The agents are
+trained by `train_agent` and act through `Agent.policy`, in the same `mtm.control.rollout`.
+
+The names are loaded when first used: TorchRL is an extra.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mtm.research.baselines.agent import Agent, load_agent
+    from mtm.research.baselines.agent_training import train_agent
+    from mtm.research.baselines.evaluation import evaluate_agent
+    from mtm.research.baselines.mlp import mlp_config
+    from mtm.research.baselines.settings import AGENTS, AgentConfig, agent_config
+    from mtm.research.baselines.specialised import specialised_config
+
+_HOMES = {
+    "AGENTS": "settings",
+    "Agent": "agent",
+    "AgentConfig": "settings",
+    "agent_config": "settings",
+    "evaluate_agent": "evaluation",
+    "load_agent": "agent",
+    "mlp_config": "mlp",
+    "specialised_config": "specialised",
+    "train_agent": "agent_training",
+}
+
+__all__ = [
+    "AGENTS",
+    "Agent",
+    "AgentConfig",
+    "agent_config",
+    "evaluate_agent",
+    "load_agent",
+    "mlp_config",
+    "specialised_config",
+    "train_agent",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mtm.research.baselines' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"mtm.research.baselines.{_HOMES[name]}"), name)

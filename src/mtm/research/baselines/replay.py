@@ -1,0 +1,106 @@
+"""What agents learn from, in their units: the transitions of a split.
+
+States are normalised as for a run. Actions are scaled so that the range of the training split is
+[-1, 1], which is also all that an agent can do. The batch of step k is a function of (seed, k).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mtm.core.randomness import Purpose, generator
+from mtm.data.modalities import Modality
+from mtm.data.normalizer import Normalizer
+from mtm.data.trajectories import TrajectoryDataset
+from mtm.research.baselines.transitions import REWARDS, TransitionIndex, only
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Raw units to those of an agent and back; values are flat vectors there."""
+
+    states: Modality
+    actions: Modality
+    normalizer: Normalizer
+
+    @classmethod
+    def of(cls, modalities: tuple[Modality, ...], normalizer: Normalizer) -> Scaling:
+        """The scaling of data with these modalities.
+
+        Raises:
+            DataError: They are not what an agent can learn from.
+        """
+        return cls(only(modalities, "state"), only(modalities, "action"), normalizer)
+
+    def scale_states(self, raw: NDArray[Any]) -> Tensor:
+        """(n, *shape) to (n, S)."""
+        values = torch.from_numpy(np.ascontiguousarray(raw, np.float32))
+        return self.normalizer.normalize(self.states.name, values).reshape(len(raw), -1)
+
+    def scale_actions(self, raw: NDArray[Any]) -> Tensor:
+        """(n, *shape) to (n, A), within [-1, 1] for actions of the training split."""
+        middle, reach = self._range()
+        values = np.asarray((raw - middle) / reach, np.float32)
+        return torch.from_numpy(values).reshape(len(raw), -1)
+
+    def raw_actions(self, scaled: Tensor) -> NDArray[np.float32]:
+        """(n, A) to (n, *shape), within the range of the training split."""
+        middle, reach = self._range()
+        values = scaled.clamp(-1, 1).numpy().reshape(len(scaled), *self.actions.shape)
+        return np.asarray(values * reach + middle, np.float32)
+
+    def _range(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        known = self.normalizer.statistics[self.actions.name]
+        middle = np.asarray((known.high + known.low) / 2, np.float32)
+        reach = np.asarray((known.high - known.low) / 2, np.float32)
+        return middle, np.where(reach > 0, reach, np.float32(1))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B transitions.
+
+    Attributes:
+        states: (B, S).
+        actions: (B, A).
+        rewards: In the units of the data, (B, 1).
+        next_states: (B, S); any where the episode is over.
+        terminated: Whether the transition ended its episode in a terminal state, (B, 1).
+    """
+
+    states: Tensor
+    actions: Tensor
+    rewards: Tensor
+    next_states: Tensor
+    terminated: Tensor
+
+
+class Transitions:
+    """The transitions of a data set, drawn and scaled batch by batch.
+
+    Raises:
+        DataError: There is no complete transition.
+    """
+
+    def __init__(self, dataset: TrajectoryDataset, scaling: Scaling) -> None:
+        self.dataset, self.scaling = dataset, scaling
+        self.index = TransitionIndex(dataset, scaling.states, scaling.actions)
+
+    def draw(self, batch_size: int, seed: int, step: int) -> Batch:
+        """The transitions of one step: uniform, a pure function of (seed, step)."""
+        steps, after, ended = self.index.draw(batch_size, generator(seed, Purpose.SEGMENTS, step))
+        arrays, scaling = self.dataset.arrays, self.scaling
+        states, rewards = arrays[scaling.states.name], arrays[REWARDS].reshape(-1)
+        return Batch(
+            scaling.scale_states(states[steps]),
+            scaling.scale_actions(arrays[scaling.actions.name][steps]),
+            torch.from_numpy(rewards[steps]).unsqueeze(1),
+            scaling.scale_states(states[after]),
+            torch.from_numpy(ended).unsqueeze(1),
+        )

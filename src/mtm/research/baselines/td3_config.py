@@ -1,0 +1,106 @@
+"""Settings of TD3, as plain data: this module imports neither torch nor numpy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from mtm.core.config_io import raise_if
+from mtm.core.errors import ConfigError, unknown
+from mtm.core.validators import not_above_zero, too_low
+
+Variant: TypeAlias = Literal[
+    "raw", "state-frozen", "state-finetuned", "state-action-frozen", "state-action-finetuned"
+]
+
+VARIANTS: tuple[str, ...] = get_args(Variant)
+"""What the networks read.
+
+- raw: actor and critics read states.
+- state-frozen: both read the encoding of the state by a pretrained run, which stays as it is.
+- state-finetuned: actor and critics each have an encoder, which is trained with them.
+- state-action-frozen, state-action-finetuned: the critics read the joint encoding of state and
+  action, the actor that of the state.
+"""
+
+
+@dataclass(frozen=True)
+class TD3Config:
+    """Everything that defines a TD3 run, besides the data and the pretrained run.
+
+    Raises:
+        ConfigError: Listing every fault.
+    """
+
+    variant: Variant = "raw"
+    """What the networks read; see VARIANTS."""
+    updates: int = 6000
+    """Of actor and critics."""
+    batch_size: int = 256
+    """Transitions per update."""
+    hidden: int = 256
+    """Width of the hidden layers."""
+    learning_rate: float = 3e-4
+    """Adam's, for all that is trained."""
+    encoder_learning_rate: float | None = None
+    """For fine-tuned encoders; None: as the others."""
+    discount: float = 0.99
+    """Of a reward one step later."""
+    target_rate: float = 0.01
+    """How fast target networks follow."""
+    noise: float = 0.2
+    """Standard deviation of the noise on target actions, for actions in [-1, 1]."""
+    noise_limit: float = 0.3
+    """Where this noise is clipped."""
+    with_state: bool = False
+    """Put the normalised state after every encoding."""
+    seed: int = 0
+    """Makes weights, batches and noise."""
+    evaluate_every: int = 500
+    """Updates between evaluations; each is followed by a checkpoint."""
+    evaluation_episodes: int = 5
+    """Episodes of each evaluation."""
+
+    def __post_init__(self) -> None:
+        raise_if(self.faults())
+
+    def faults(self) -> list[str]:
+        """Everything that is wrong."""
+        lows = {"updates": 1, "batch_size": 1, "hidden": 1, "seed": 0, "noise": 0, "noise_limit": 0}
+        faults = too_low(self, "", lows | {"evaluate_every": 1, "evaluation_episodes": 1})
+        faults += not_above_zero(self, "", ("learning_rate", "encoder_learning_rate"))
+        if self.variant not in VARIANTS:
+            faults.append(unknown("variant", self.variant, VARIANTS))
+        if not 0 <= self.discount < 1:
+            faults.append(f"discount must be in [0, 1), got {self.discount}")
+        if not 0 < self.target_rate <= 0.5:
+            faults.append(f"target_rate must be in (0, 0.5], got {self.target_rate}")
+        return faults
+
+
+TD3_PRESETS: dict[str, TD3Config] = {
+    "tiny": TD3Config(
+        updates=20, batch_size=32, hidden=32, evaluate_every=10, evaluation_episodes=1
+    ),
+    "cpu": TD3Config(),
+    "paper": TD3Config(
+        updates=100_000,
+        batch_size=1024,
+        hidden=1024,
+        learning_rate=1e-4,
+        evaluate_every=1000,
+        evaluation_episodes=10,
+    ),
+}
+"""`tiny`: seconds, for tests. `cpu`: minutes on a core. `paper`: ExORL's sizes."""
+
+
+def td3_preset(name: str) -> TD3Config:
+    """The settings of a preset.
+
+    Raises:
+        ConfigError: There is no such preset.
+    """
+    if name not in TD3_PRESETS:
+        raise ConfigError(unknown("preset", name, TD3_PRESETS))
+    return TD3_PRESETS[name]

@@ -1,0 +1,110 @@
+"""TD3's networks: what the actor reads, what the critics read, and both."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from mtm.inference.encoders import StateActionEncoder, StateEncoder
+from mtm.research.baselines.td3_config import TD3Config
+from mtm.runs.run import Run
+
+
+class Policy(nn.Module):
+    """What the actor reads, to an action.
+
+    Args:
+        encoder: Trained with the actor; None if it reads what it is given.
+        size: Of what it is given.
+        hidden: Width of the hidden layers.
+        low: Least action, (A,).
+        high: Greatest action, (A,).
+    """
+
+    middle: Tensor
+    reach: Tensor
+
+    def __init__(
+        self,
+        encoder: StateEncoder | None,
+        size: int,
+        hidden: int,
+        low: NDArray[np.float32],
+        high: NDArray[np.float32],
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.body = head(size if encoder is None else encoder.features, hidden, len(low))
+        self.register_buffer("middle", torch.from_numpy((low + high) / 2))
+        self.register_buffer("reach", torch.from_numpy((high - low) / 2))
+
+    def forward(self, observation: Tensor, noise: Tensor) -> Tensor:
+        """(B, size) and noise for actions in [-1, 1], (B, A), to (B, A)."""
+        x = observation if self.encoder is None else self.encoder(observation)
+        action: Tensor = self.middle + self.reach * (self.body(x).tanh() + noise).clamp(-1, 1)
+        return action
+
+
+class Pair(nn.Module):
+    """A state and an action side by side, for the critics.
+
+    Args:
+        encoder: Of the state, trained with the critics; None if the state is taken as given.
+    """
+
+    def __init__(self, encoder: StateEncoder | None) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, state: Tensor, action: Tensor) -> Tensor:
+        """(B, size) and (B, A) to (B, features + A)."""
+        x = state if self.encoder is None else self.encoder(state)
+        return torch.cat([x, action], dim=-1)
+
+
+def head(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    """ExORL's network: a normalised layer, then two more; orthogonal weights to begin with."""
+    layers = nn.Sequential(
+        nn.Linear(inputs, hidden),
+        nn.LayerNorm(hidden),
+        nn.Tanh(),
+        nn.Linear(hidden, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, outputs),
+    )
+    for layer in layers:
+        if isinstance(layer, nn.Linear):
+            nn.init.orthogonal_(layer.weight)
+            nn.init.zeros_(layer.bias)
+    return layers
+
+
+def frozen_observer(config: TD3Config, run: Run | None) -> StateEncoder | None:
+    """What encodes states once and for all, if the variant has such a thing."""
+    if run is None or not config.variant.endswith("-frozen"):
+        return None
+    return StateEncoder(run, with_state=config.with_state)
+
+
+def tuned_encoder(config: TD3Config, run: Run | None) -> StateEncoder | None:
+    """A new encoder of states to be trained, if the variant has such a thing.
+
+    It stays in evaluation mode: values estimated with dropout would be noise.
+    """
+    if run is None or not config.variant.endswith("-finetuned"):
+        return None
+    encoder = StateEncoder(run, trainable=True, with_state=config.with_state)
+    encoder.eval()
+    return encoder
+
+
+def make_pair(config: TD3Config, run: Run | None) -> Pair | StateActionEncoder:
+    """What makes of a state and an action what the critics read."""
+    if run is None or not config.variant.startswith("state-action-"):
+        return Pair(tuned_encoder(config, run))
+    trainable = config.variant.endswith("-finetuned")
+    encoder = StateActionEncoder(run, trainable=trainable, with_state=config.with_state)
+    encoder.eval()
+    return encoder

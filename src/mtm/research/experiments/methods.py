@@ -1,0 +1,50 @@
+"""How a run is done, by the name of its method.
+
+A method trains in the directory that it is given (going on with what it finds there), evaluates,
+and returns plain data.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from mtm.core.errors import ConfigError, unknown
+from mtm.research.experiments.spec import RunSpec
+
+Method: TypeAlias = Callable[[RunSpec, Path, Sequence[Path]], dict[str, Any]]
+"""(what to run, its directory, the directories of the runs that it needs) -> plain data."""
+
+METHODS: dict[str, str] = {
+    "mtm": "mtm.research.experiments.train_masked:run",
+    "s-mtm": "mtm.research.experiments.train_masked:run",
+    "mlp": "mtm.research.experiments.train_masked:run",
+    "dt": "mtm.research.experiments.train_agent:run",
+    "iql": "mtm.research.experiments.train_agent:run",
+    "cql": "mtm.research.experiments.train_agent:run",
+    "td3_bc": "mtm.research.experiments.train_agent:run",
+    "td3": "mtm.research.experiments.train_td3:run",
+}
+"""Name -> `module:function`, imported when first used."""
+
+EXTRAS = dict.fromkeys(("dt", "iql", "cql", "td3_bc", "td3"), "torchrl")
+"""Method -> the library of the extra `baselines` that it needs."""
+
+
+def find(name: str) -> Method:
+    """The function of a method.
+
+    Raises:
+        ConfigError: There is no such method.
+    """
+    if name not in METHODS:
+        raise ConfigError(unknown("method", name, METHODS))
+    module, _, function = METHODS[name].partition(":")
+    method: Method = getattr(importlib.import_module(module), function)
+    return method
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: the run goes on with the next call
+    """A run was asked to stop before its end, and has saved what a later sitting needs."""

@@ -1,0 +1,139 @@
+"""Bars with a dot for every seed and curves with their spread over seeds, as PNG files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import nan
+from pathlib import Path
+from typing import Any
+
+from mtm.core.errors import require
+from mtm.research.experiments.over_seeds import Number
+
+OF_NAME = {"MTM": "#1c7ed6", "S-MTM": "#d9480f", "MLP": "#7f7f7f", "Heteromodal MTM": "#2b8a3e"}
+"""What is in several pictures has one colour in all of them."""
+
+COLOURS = ("#862e9c", "#e67700", "#0b7285", "#a61e4d", "#5c940d", "#364fc7", "#495057", "#c2255c")
+"""For all others, in order."""
+
+
+def bars(
+    file: Path,
+    panels: Mapping[str, Mapping[str, Mapping[str, Number | None]]],
+    *,
+    ylabel: str,
+    xlabel: str = "",
+    log: bool = False,
+) -> str:
+    """Grouped bars: panel -> group -> series -> number. Returns the name of the file.
+
+    Args:
+        file: Where to.
+        panels: A bar is as high as the mean of its number; each of its values is a dot. On a
+            logarithmic scale only the top of a bar is drawn.
+        ylabel: Of all panels.
+        xlabel: Of all panels.
+        log: Whether heights are drawn on a logarithmic scale.
+    """
+    figure, axes = _figure(len(panels))
+    for ax, (title, groups) in zip(axes, panels.items(), strict=True):
+        series = list(dict.fromkeys(name for group in groups.values() for name in group))
+        width, colours = 0.8 / max(len(series), 1), _colours(series)
+        for i, name in enumerate(series):
+            numbers = [group.get(name) for group in groups.values()]
+            places = [g + (i - (len(series) - 1) / 2) * width for g in range(len(groups))]
+            heights = [n.mean if n else nan for n in numbers]
+            if log:  # a bar would begin nowhere
+                left, right = ([x + side * width * 0.45 for x in places] for side in (-1, 1))
+                ax.hlines(heights, left, right, color=colours[name], lw=4, label=name)
+            else:
+                ax.bar(places, heights, width * 0.9, color=colours[name], label=name)
+            dots = [(x, y) for x, n in zip(places, numbers, strict=True) if n for y in n.values]
+            ax.plot([x for x, _ in dots], [y for _, y in dots], "o", color="#212529", ms=2.5)
+        ax.set_xticks(range(len(groups)), list(groups), fontsize=8)
+        ax.set_xlabel(xlabel, fontsize=8)
+        if log and ax.lines:
+            ax.set_yscale("log", subs=())  # a tick at 1, 2 and 5 of each decade
+            ax.yaxis.set_major_locator(_ticker().LogLocator(subs=(1, 2, 5)))
+            ax.yaxis.set_major_formatter("{x:g}")
+        _finish(ax, title, ylabel)
+    return _save(figure, file)
+
+
+def lines(
+    file: Path,
+    panels: Mapping[str, Mapping[str, Sequence[tuple[float, Number]]]],
+    *,
+    xlabel: str,
+    ylabel: str,
+    log: bool = False,
+    levels: Mapping[str, float] | None = None,
+) -> str:
+    """Curves with bands: panel -> series -> points. Returns the name of the file.
+
+    Args:
+        file: Where to.
+        panels: Points are (x, number).
+        xlabel: Of all panels.
+        ylabel: Of all panels.
+        log: Whether x is drawn on a logarithmic scale.
+        levels: Panel -> height of a dashed line.
+    """
+    figure, axes = _figure(len(panels))
+    for ax, (title, series) in zip(axes, panels.items(), strict=True):
+        colours = _colours(series)
+        for name, points in series.items():
+            if not points:
+                continue
+            xs = [x for x, _ in points]
+            means = [n.mean for _, n in points]
+            spreads = [n.spread or 0.0 for _, n in points]
+            colour = colours[name]
+            ax.plot(xs, means, color=colour, marker="o", ms=3, lw=1.2, label=name)
+            low = [m - s for m, s in zip(means, spreads, strict=True)]
+            high = [m + s for m, s in zip(means, spreads, strict=True)]
+            ax.fill_between(xs, low, high, color=colour, alpha=0.15, lw=0)
+        if levels and title in levels:
+            ax.axhline(levels[title], color="#333333", ls="--", lw=1)
+        if log and ax.lines:  # an empty panel has no logarithm
+            ax.set_xscale("log", subs=())
+            ax.set_xticks(sorted({x for points in series.values() for x, _ in points}))
+            ax.xaxis.set_major_formatter("{x:g}")
+        ax.set_xlabel(xlabel, fontsize=8)
+        _finish(ax, title, ylabel)
+    return _save(figure, file)
+
+
+def _colours(names: Iterable[str]) -> dict[str, str]:
+    others = iter(COLOURS * 4)
+    return {name: OF_NAME.get(name) or next(others) for name in names}
+
+
+def _ticker() -> Any:
+    return require("matplotlib.ticker", extra="report")
+
+
+def _figure(panels: int) -> tuple[Any, list[Any]]:
+    figure_class = require("matplotlib.figure", extra="report").Figure
+    figure = figure_class(figsize=(max(4.2 * panels, 4.2) + 1.6, 3.4), layout="constrained")
+    return figure, list(figure.subplots(1, max(panels, 1), squeeze=False)[0][:panels])
+
+
+def _finish(ax: Any, title: str, ylabel: str) -> None:
+    ax.set_title(title, fontsize=9)
+    ax.set_ylabel(ylabel, fontsize=8)
+    ax.tick_params(labelsize=8)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def _save(figure: Any, file: Path) -> str:
+    """One legend for all panels, beside them, so that it hides nothing."""
+    named: dict[str, Any] = {}
+    for ax in figure.axes:
+        handles, labels = ax.get_legend_handles_labels()
+        named |= dict(zip(labels, handles, strict=True))
+    if named:
+        where = "outside right upper"
+        figure.legend(list(named.values()), list(named), loc=where, fontsize=7, frameon=False)
+    figure.savefig(file, dpi=120)
+    return file.name

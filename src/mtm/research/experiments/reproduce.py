@@ -1,0 +1,165 @@
+"""From the names of experiments to pages of results."""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+from rich.console import Console
+
+from mtm.core.errors import ConfigError, DataError, RunError, require, unknown
+from mtm.core.locks import locked
+from mtm.research.experiments import EXPERIMENTS
+from mtm.research.experiments.data import absolute
+from mtm.research.experiments.engines import Engine, LocalEngine, RayEngine
+from mtm.research.experiments.methods import EXTRAS
+from mtm.research.experiments.page import write_page
+from mtm.research.experiments.runner import RunState, plan, results, run_all
+from mtm.research.experiments.scales import SCALES, Scale
+from mtm.research.experiments.spec import RunSpec
+from mtm.research.experiments.view import View
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to reproduce, and how.
+
+    Attributes:
+        names: Of experiments.
+        scale: `smoke`, `cpu` or `paper`.
+        data: For all of them; empty: what each is meant for.
+        seeds: How many; None: the scale's.
+        engine: `local` or `ray`.
+        address: Of a Ray cluster.
+        out: Where runs and results go.
+    """
+
+    names: Sequence[str]
+    scale: str = "cpu"
+    data: Sequence[str] = ()
+    seeds: int | None = None
+    engine: Literal["local", "ray"] = "local"
+    address: str | None = None
+    out: Path = Path("results")
+
+
+def reproduce(order: Order, console: Console) -> list[Path]:
+    """Do the runs that are not done, and write a page for every experiment.
+
+    Returns:
+        The pages.
+
+    Raises:
+        ConfigError: The order cannot be understood.
+        MissingExtraError: Something that the runs need is not installed.
+        DataError: None of the data can be had.
+        RunError: Runs failed; all others are done and drawn.
+    """
+    scale = _scale(order)
+    modules = {name: _module(name) for name in order.names}
+    listed = {name: _runs(name, module, scale, order) for name, module in modules.items()}
+    empty = [name for name, specs in listed.items() if not specs]
+    if empty and len(listed) == len(empty):
+        raise ConfigError(f"{empty[0]} needs --data: {modules[empty[0]].NEEDED}.")
+    for name in empty:
+        console.print(f"{name} is left out: it needs --data, {modules[name].NEEDED}.")
+    out, specs = order.out.resolve(), [spec for specs in listed.values() for spec in specs]
+    _check_extras(specs)
+    states = plan(specs, out)
+    _check_data(states)
+    _compute(states, order, console)
+    pages = []
+    with locked(out / ".lock"):  # two processes may be at their end together
+        for name, specs in listed.items():
+            if specs:
+                pages.append(_draw(name, modules[name], specs, states, order, scale))
+    for page in pages:
+        console.print(f"{page}", soft_wrap=True, markup=False)
+    failed = sum(state.status == "failed" for state in states)
+    if failed:
+        raise RunError(
+            f"{failed} of {len(states)} runs failed; the pages say why, and log.txt in their "
+            f"directories under {out / 'runs'}. The same command tries them again."
+        )
+    return pages
+
+
+def _scale(order: Order) -> Scale:
+    if order.scale not in SCALES:
+        raise ConfigError(unknown("scale", order.scale, SCALES))
+    if order.seeds is not None and order.seeds < 1:
+        raise ConfigError(f"--seeds must be at least 1, got {order.seeds}.")
+    return SCALES[order.scale]
+
+
+def _module(name: str) -> ModuleType:
+    if name not in EXPERIMENTS:
+        raise ConfigError(unknown("experiment", name, EXPERIMENTS))
+    return importlib.import_module(EXPERIMENTS[name])
+
+
+def _runs(name: str, module: ModuleType, scale: Scale, order: Order) -> list[RunSpec]:
+    data = [absolute(spec) for spec in order.data or module.DATA[scale.name]]
+    runs: list[RunSpec] = module.runs(scale, data, order.seeds or scale.seeds)
+    return runs
+
+
+def _check_extras(specs: Sequence[RunSpec]) -> None:
+    """Ask for all that the runs need now, not after hours."""
+    require("matplotlib", extra="report")
+    for library in sorted({EXTRAS[s.method] for s in specs if s.method in EXTRAS}):
+        require(library, extra="baselines")
+
+
+def _check_data(states: Sequence[RunState]) -> None:
+    """Raise `DataError` if not a single data set can be had."""
+    if states and all(state.data is None for state in states):
+        raise DataError(*dict.fromkeys(state.reason or "" for state in states))
+
+
+def _compute(states: Sequence[RunState], order: Order, console: Console) -> None:
+    if all(state.status in ("done", "failed") for state in states):
+        return
+    engine: Engine
+    if order.engine == "ray":
+        engine = RayEngine(order.address)
+    else:
+        engine = LocalEngine(max(state.spec.threads for state in states))
+    try:
+        with View(console) as view:
+            run_all(states, engine, view.look)
+    except KeyboardInterrupt:
+        console.print("stopping; runs under way save first. Give the same command again to go on.")
+        raise
+    finally:
+        engine.close()
+
+
+def _draw(
+    name: str,
+    module: ModuleType,
+    specs: Sequence[RunSpec],
+    states: Sequence[RunState],
+    order: Order,
+    scale: Scale,
+) -> Path:
+    found = results(specs, states)
+    folder = order.out.resolve() / name
+    folder.mkdir(exist_ok=True)
+    drawing = module.draw(found, folder)
+    return write_page(
+        name, module.TITLE, drawing, found, folder, scale=scale, command=command(name, order)
+    )
+
+
+def command(name: str, order: Order) -> str:
+    """The command that makes the page of one experiment."""
+    words = ["mtm", "reproduce", name, "--scale", order.scale]
+    words += ["--data", *order.data] if order.data else []
+    words += ["--seeds", str(order.seeds)] if order.seeds is not None else []
+    return shlex.join(words)

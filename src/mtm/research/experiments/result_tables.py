@@ -1,0 +1,175 @@
+"""What an experiment makes of its results: numbers, tables for people, claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, get_args
+
+from mtm.research.experiments.data import DataFacts
+from mtm.research.experiments.over_seeds import Lead, Number, is_ahead
+from mtm.research.experiments.runner import Result
+
+Verdict: TypeAlias = Literal["holds", "does not hold", "not measured"]
+Which: TypeAlias = Literal["last", "best"]
+CHECKPOINTS: tuple[Which, ...] = get_args(Which)
+ERRORS = ("id", "fd")
+"""Tasks that are measured as errors: lower is better."""
+
+NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Table:
+    """For people; the same numbers are in the records."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison that a claim is about.
+
+    Attributes:
+        where: Data set, task or both.
+        ours: Mean over seeds.
+        other: The same of what it is compared with.
+        good: Whether the claim is true of it.
+    """
+
+    where: str
+    ours: float
+    other: float
+    good: bool
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper, and what these results say to it."""
+
+    text: str
+    verdict: Verdict
+    cases: tuple[Case, ...] = ()
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """The outcome of an experiment.
+
+    Attributes:
+        tables: For people.
+        records: Every number with what it is, for CSV and JSON.
+        claims: Of the paper.
+        pictures: Names of the PNG files that were drawn.
+        notes: What a reader must know besides.
+    """
+
+    tables: Sequence[Table]
+    records: Sequence[Mapping[str, Any]]
+    claims: Sequence[Claim]
+    pictures: Sequence[str]
+    notes: Sequence[str] = field(default=())
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two numbers that a claim compares, and where they are from."""
+
+    where: str
+    ours: Number | None
+    other: Number | None
+    higher_is_better: bool = True
+
+
+def claim(text: str, pairs: Iterable[Pair], lead: Lead = "comparable") -> Claim:
+    """Whether something holds in most of the cases that were measured.
+
+    Args:
+        text: The claim.
+        pairs: The cases.
+        lead: What ours must have over the other.
+    """
+    cases = []
+    for pair in pairs:
+        if pair.ours is None or pair.other is None:
+            continue
+        good = is_ahead(pair.ours, pair.other, lead, higher_is_better=pair.higher_is_better)
+        cases.append(Case(pair.where, pair.ours.mean, pair.other.mean, good))
+    if not cases:
+        return Claim(text, "not measured")
+    most = 2 * sum(case.good for case in cases) > len(cases)
+    return Claim(text, "holds" if most else "does not hold", tuple(cases))
+
+
+def over_seeds(
+    results: Iterable[Result], pick: Callable[[Mapping[str, Any]], float | None]
+) -> Number | None:
+    """One number of every finished run of some that differ by their seed."""
+    return Number.of(pick(result.value) for result in results if result.value is not None)
+
+
+def measured(
+    task: str, which: Which = "last", target: str = "auto", *, raw: bool = False
+) -> Callable[[Mapping[str, Any]], float | None]:
+    """What to pick of a run: the error of `fd` and `id`, the score of the tasks that act.
+
+    Args:
+        task: As in docs/evaluation.md, or the name of an agent.
+        which: The last checkpoint, or the one with the lowest held-out loss.
+        target: `auto`, `fixed`, or `best` of the sweep.
+        raw: Errors in the data's own units, instead of normalised.
+    """
+
+    def pick(value: Mapping[str, Any]) -> float | None:
+        found = value[which]["tasks"].get(task)
+        if found is None:
+            return None
+        if task in ERRORS:
+            error = found["raw" if raw else "normalized"]  # classes have no normalised one
+            return None if error is None else float(error)
+        if "auto" in found:  # it acts on a target
+            found = found.get(target)
+        if found is None:
+            return None
+        earned = found["score"]["mean"]  # None where there are no reference returns
+        earned = found["return"]["mean"] if earned is None else earned
+        return None if earned is None else float(earned)
+
+    return pick
+
+
+def data_sets(results: Iterable[Result]) -> list[DataFacts]:
+    """The data sets of some results that could be had, each once, in order."""
+    return list({r.data.spec: r.data for r in results if r.data is not None}.values())
+
+
+def record(number: Number | None, **what: Any) -> dict[str, Any]:
+    """A line of the CSV: what the number is, and the number."""
+    empty: dict[str, Any] = {
+        "mean": None,
+        "spread": None,
+        "interval": None,
+        "seeds": 0,
+        "values": [],
+    }
+    return {**what, **(number.to_json() if number else empty)}
+
+
+def data_notes(data: Iterable[DataFacts]) -> list[str]:
+    """How the data relate to the paper's, a sentence each."""
+    notes = []
+    for d in data:
+        size = f"{d.steps:,} steps, {d.episodes:,} episodes, fingerprint {d.fingerprint}"
+        if d.is_papers:
+            notes.append(f"{d.name} ({size}): the paper's data.")
+        elif d.row is None:
+            notes.append(f"{d.name} ({size}): **not the paper's data**, nor like any of them.")
+        else:
+            kind = " ".join(d.row)
+            notes.append(
+                f"{d.name} ({size}): **not the paper's data**; of these, {kind} comes nearest, and "
+                "figures of the paper are those for it."
+            )
+    return notes

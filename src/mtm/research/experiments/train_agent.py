@@ -1,0 +1,32 @@
+"""The method behind DT, IQL, CQL and TD3+BC: train an agent, let it act by the same rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mtm.core.errors import RunError
+from mtm.evaluation.evaluate import Request
+from mtm.research.baselines import AgentConfig, evaluate_agent, train_agent
+from mtm.research.experiments.spec import RunSpec
+from mtm.runs import checkpoint
+
+
+def run(spec: RunSpec, folder: Path, needs: Sequence[Path]) -> dict[str, Any]:
+    """Train the agent `spec.method` with `settings["agent"]`; act as `settings["evaluate"]` says.
+
+    Returns:
+        As `train_masked.run`, with one task of the agent's name. Agents do not look
+        at held-out episodes, so that `best` is `last`.
+    """
+    config = AgentConfig.from_json(spec.settings["agent"])
+    agent = train_agent(spec.method, spec.data, config, folder, resume=True, silent=True)
+    notices: list[str] = []
+    request = Request(**spec.settings["evaluate"])
+    tasks = evaluate_agent(agent, request, say=notices.append)["tasks"]
+    if tasks[spec.method] is None:
+        raise RunError(f"could not measure returns: {' '.join(notices)}")
+    last = {"step": agent.step, "tasks": tasks, "notices": notices}
+    seconds = checkpoint.load(folder / "checkpoints").state.seconds
+    return {"seconds": seconds, "last": last, "best": last}

@@ -1,0 +1,255 @@
+"""Checkpoints: complete, atomic, safe.
+
+    RUN/checkpoints/step-000004000/
+        model.safetensors       the weights
+        optimizer.safetensors   the optimizers' averages
+        state.json              step, validation, digests of the two files
+
+A checkpoint is written under a temporary name, flushed to disk and renamed, so a directory with a
+final name is whole; the digests find later damage. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from mtm.core.atomic_write import flush_directory, write_flushed
+from mtm.core.errors import RunError, unknown
+
+Which = Literal["last", "best"]
+FILES = ("model.safetensors", "optimizer.safetensors")
+
+DAMAGE = (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError)
+"""What reading a damaged checkpoint raises."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What a checkpoint says of itself.
+
+    Attributes:
+        step: Optimizer steps taken.
+        seconds: Training time so far.
+        validation: Held-out metrics measured at this step; empty if none were.
+    """
+
+    step: int
+    seconds: float
+    validation: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint read back: the state and the tensors."""
+
+    state: State
+    model: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+
+
+def save(
+    folder: Path, state: State, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]
+) -> Path:
+    """Write a checkpoint under `folder` (a run's `checkpoints`) and return its directory.
+
+    Raises:
+        RunError: It could not be written (a full disk, say). Earlier checkpoints are untouched.
+    """
+    final = _directory(folder, state.step)
+    temporary = folder / f".{final.name}.tmp"
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        digests = {}
+        for name, tensors in zip(FILES, (model, optimizer), strict=True):
+            data = safetensors.torch.save({k: v.contiguous() for k, v in tensors.items()})
+            digests[name] = hashlib.sha256(data).hexdigest()
+            write_flushed(temporary / name, data)
+        plain = {**vars(state), "sha256": digests}
+        write_flushed(temporary / "state.json", json.dumps(plain, indent=2).encode())
+        if final.exists():
+            shutil.rmtree(final)
+        temporary.rename(final)
+        flush_directory(folder)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        kept = steps(folder)
+        still = f"the checkpoint of step {kept[-1]} is intact" if kept else "none was saved before"
+        raise RunError(
+            f"could not save the checkpoint of step {state.step} in {folder}: {error}; {still}. "
+            "Make room, then continue with --resume."
+        ) from error
+    return final
+
+
+def load(folder: Path, which: Which | int = "last") -> Checkpoint:
+    """Read a checkpoint; if the last or the best is damaged, warn and take the newest sound one.
+
+    Args:
+        folder: A run's `checkpoints`.
+        which: `last`, `best` (lowest held-out loss) or a step.
+
+    Raises:
+        RunError: There is no sound checkpoint, or that of the named step is not sound.
+    """
+    candidates = steps(folder)
+    if not candidates:
+        raise RunError(f"{folder} holds no checkpoint; the run was stopped before its first one.")
+    wanted = _resolve(folder, which, candidates)
+    others = [step for step in reversed(candidates) if step != wanted]
+    for step in [wanted, *others]:
+        directory = _directory(folder, step)
+        try:
+            return _read(directory)
+        except DAMAGE as error:
+            if isinstance(which, int):  # another step is not what was asked for
+                sound = ", ".join(str(other) for other in others if _is_sound(folder, other))
+                raise RunError(
+                    f"checkpoint {directory} is damaged: {error}. Sound: {sound or 'none'}."
+                ) from error
+            warnings.warn(
+                f"checkpoint {directory} is damaged and was passed over: {error}", stacklevel=2
+            )
+    raise RunError(f"no checkpoint in {folder} can be read; train again with --overwrite.")
+
+
+def restore(folder: Path, network: nn.Module, *optimizers: torch.optim.Optimizer) -> State:
+    """Fill a network and its optimizers from the last sound checkpoint, if there is one."""
+    if not steps(folder):
+        return State(0, 0.0, {})  # stopped before the first checkpoint: begin again
+    saved = load(folder)
+    network.load_state_dict(saved.model)
+    restore_optimizers(optimizers, saved.optimizer)
+    return saved.state
+
+
+def steps(folder: Path) -> list[int]:
+    """Steps of the checkpoints in a folder, in numerical order."""
+    names = (path.name for path in folder.glob("step-*"))
+    return sorted(int(n.removeprefix("step-")) for n in names if n[5:].isdigit())
+
+
+def prune(folder: Path, keep: int) -> None:
+    """Delete all but the `keep` newest checkpoints and the best one."""
+    present = steps(folder)
+    kept = {*present[-keep:], best_step(folder, present)}
+    for step in present:
+        if step not in kept:
+            shutil.rmtree(_directory(folder, step))
+
+
+def best_step(folder: Path, candidates: list[int]) -> int:
+    """The step with the lowest held-out loss; the last one where none was measured."""
+    losses = {}
+    for step in candidates:
+        try:
+            validation = _read_state(_directory(folder, step)).validation
+        except (OSError, KeyError, TypeError, ValueError):
+            continue  # a damaged state is reported when it is loaded
+        if "loss" in validation:
+            losses[step] = validation["loss"]
+    return min(losses, key=losses.__getitem__) if losses else candidates[-1]
+
+
+def optimizer_tensors(*optimizers: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """What optimizers have averaged, as `PARAMETER.KEY`; numbers count on from one to the next."""
+    tensors: dict[str, Tensor] = {}
+    first = 0
+    for optimizer in optimizers:
+        for i, entry in optimizer.state_dict()["state"].items():
+            tensors |= {f"{first + i}.{key}": tensor for key, tensor in entry.items()}
+        first += _parameters(optimizer)
+    return tensors
+
+
+def restore_optimizers(
+    optimizers: Sequence[torch.optim.Optimizer], tensors: Mapping[str, Tensor]
+) -> None:
+    """The inverse of `optimizer_tensors`.
+
+    Raises:
+        RunError: They belong to other parameters.
+    """
+    entries: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        number, key = name.split(".")
+        entries.setdefault(int(number), {})[key] = tensor
+    first = 0
+    for optimizer in optimizers:
+        mine = range(first, first + _parameters(optimizer))
+        state = {number - first: entries[number] for number in mine if number in entries}
+        _check_shapes(optimizer, state)
+        groups = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
+        first = mine.stop
+
+
+def _check_shapes(
+    optimizer: torch.optim.Optimizer, state: Mapping[int, Mapping[str, Tensor]]
+) -> None:
+    """Raise a `RunError` unless each average has the shape of its parameter."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for i, entry in state.items():
+        for key, tensor in entry.items():
+            if tensor.ndim and tensor.shape != parameters[i].shape:
+                raise RunError(
+                    f"the optimizer's {key} has shape {list(tensor.shape)} where a parameter has "
+                    f"{list(parameters[i].shape)}: an earlier version of mtm shared the parameters "
+                    "out among optimizers otherwise. The run still answers; to train it, start "
+                    "again with --overwrite."
+                )
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> int:
+    return sum(len(group["params"]) for group in optimizer.param_groups)
+
+
+def _resolve(folder: Path, which: Which | int, candidates: list[int]) -> int:
+    if which == "last":
+        return candidates[-1]
+    if which == "best":
+        return best_step(folder, candidates)
+    if which not in candidates:
+        allowed = ("last", "best", *map(str, candidates))
+        raise RunError(f"{folder}: {unknown('checkpoint', str(which), allowed)}")
+    return int(which)
+
+
+def _directory(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:09d}"
+
+
+def _is_sound(folder: Path, step: int) -> bool:
+    try:
+        _read(_directory(folder, step))
+    except DAMAGE:
+        return False
+    return True
+
+
+def _read(directory: Path) -> Checkpoint:
+    state = _read_state(directory)
+    digests = json.loads((directory / "state.json").read_text())["sha256"]
+    tensors = []
+    for name in FILES:
+        data = (directory / name).read_bytes()
+        if hashlib.sha256(data).hexdigest() != digests[name]:
+            raise ValueError(f"{name} is not what was written")
+        tensors.append(safetensors.torch.load(data))
+    return Checkpoint(state, *tensors)
+
+
+def _read_state(directory: Path) -> State:
+    plain: dict[str, Any] = json.loads((directory / "state.json").read_text())
+    return State(int(plain["step"]), float(plain["seconds"]), dict(plain["validation"]))

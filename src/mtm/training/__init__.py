@@ -1,0 +1,1 @@
+"""The step, the loop, losses, validation: one scaffold for every trainer."""

@@ -1,0 +1,199 @@
+"""From data and settings to a trained run."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from lightning_fabric import Fabric
+
+from mtm.core.config import CUSTOM_MASK, DeviceConfig, TrainConfig
+from mtm.core.config_io import differences
+from mtm.core.errors import ConfigError, MTMError
+from mtm.core.randomness import Purpose, generator
+from mtm.core.system import available_cores, keep_freed_memory
+from mtm.data import loading
+from mtm.data.modalities import Modality
+from mtm.data.modality_overlap import check_overlap
+from mtm.data.normalizer import Normalizer
+from mtm.data.preparation import prepare, split
+from mtm.data.segments import Segments
+from mtm.data.trajectories import TrajectoryDataset
+from mtm.masks.patterns import MaskFunction, training_mask
+from mtm.runs import run as runs
+from mtm.runs.run import Description, Run
+from mtm.training.loop import Loop
+from mtm.training.trackers import check_trackers
+from mtm.training.validation import Validator, capabilities_of
+
+MAY_CHANGE_ON_RESUME = frozenset(
+    {"steps", "log_every", "validate_every", "checkpoint_every", "keep_checkpoints"}
+    | {"trackers", "validation_segments"}
+)
+"""Settings that change how a run goes on, not what it is."""
+
+_Result = TypeVar("_Result")
+
+
+def train(
+    data: str | TrajectoryDataset,
+    config: TrainConfig,
+    out: str | Path,
+    *,
+    device: DeviceConfig | None = None,
+    mask: MaskFunction | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    stop_at: int | None = None,
+    silent: bool = False,
+) -> Run:
+    """Train a model and leave it in the run directory `out`.
+
+    Args:
+        data: A data set, or what names one (see `mtm.load_dataset`).
+        config: Settings; `mtm.preset("cpu")` is a start.
+        out: The run directory.
+        device: Where to train; one process on this machine by default.
+        mask: Your own mask function, instead of the one that the settings name.
+        resume: Go on with the run that `out` holds; start one if it holds none.
+        overwrite: Replace the run that `out` holds.
+        stop_at: End this sitting at that step; the learning rate still runs over all steps.
+        silent: Show nothing.
+
+    Returns:
+        The run, loaded from its last checkpoint.
+
+    Raises:
+        MTMError: Of the kind that says what is wrong: data, settings or run directory.
+    """
+    out = Path(out)
+    if stop_at is not None and stop_at < 1:
+        raise ConfigError(f"stop_at must be at least 1, got {stop_at}.")
+    if mask is not None:
+        config = replace(config, mask=CUSTOM_MASK)
+    elif config.mask == CUSTOM_MASK:
+        raise ConfigError("these settings belong to a mask function of your own: pass mask=...")
+    check_trackers(config.trackers)
+    device = device or DeviceConfig()
+    fabric = _launch(device, config.batch_size)
+    if fabric.is_global_zero:
+        _warn_of_warmup(config)
+    source = loading.load(data, config.reading) if isinstance(data, str) else data
+    prepared = prepare(source, config)
+    training, held_out = split(prepared, config)
+    spec = data if isinstance(data, str) else source.metadata.source
+    left = prepared.with_present(training.present)  # what was taken away is not known to the run
+    summary = runs.summarize(spec, source, left, config.returns)
+    normalizer = Normalizer.fit(training)
+    description = Description(config, prepared.modalities, normalizer, summary, device.precision)
+    segments = Segments(training, config.model.segment_length, config.complete_share)
+    check_overlap(segments)
+    mask = mask or training_mask(config)
+    _check_mask(mask, prepared.modalities, config.model.segment_length)
+    resuming = _on_first_process(fabric, lambda: _open(out, description, resume, overwrite))
+    validator = None
+    if held_out is not None:
+        validator = Validator(
+            held_out,
+            description.normalizer,
+            segment_length=config.model.segment_length,
+            mask=mask,
+            hidden_only=config.loss_on == "hidden",
+            capabilities=capabilities_of(config),
+            segments=config.validation_segments,
+            seed=config.seed,
+        )
+    # Weights and dropout leave the caller's generator alone. To ask for that of every GPU would
+    # take memory on each of them.
+    used = [fabric.device] if fabric.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=used):
+        loop = Loop(
+            fabric, description, out, segments, mask, validator, resume=resuming, silent=silent
+        )
+        loop.run(stop_at)
+    fabric.barrier()
+    return runs.load_run(out)
+
+
+def _warn_of_warmup(config: TrainConfig) -> None:
+    warmup, final = config.optimizer.warmup_steps, config.optimizer.final_learning_rate
+    if warmup >= config.steps:
+        warnings.warn(
+            f"optimizer.warmup_steps {warmup:,} is not below steps {config.steps:,}: the learning "
+            f"rate only rises and never comes down to final_learning_rate {final:g}. A tenth of "
+            "the steps would do.",
+            stacklevel=3,
+        )
+
+
+def _check_mask(mask: MaskFunction, modalities: tuple[Modality, ...], segment_length: int) -> None:
+    """Try a mask function, so that its faults show before anything is written."""
+    visible = mask(modalities, segment_length, 2, generator(0, Purpose.MASKS))
+    shape = (2, segment_length, len(modalities))
+    if visible.shape != shape or visible.dtype != bool:
+        raise ConfigError(
+            f"the mask function must return booleans of shape (batch, T, M) = {shape}, got "
+            f"{visible.dtype} of shape {visible.shape}."
+        )
+
+
+def _launch(config: DeviceConfig, batch_size: int) -> Fabric:
+    """Start the processes and share this machine's cores out among them."""
+    processes = config.devices * config.num_nodes
+    if batch_size % processes:
+        raise ConfigError(
+            f"batch_size {batch_size} must be a multiple of the {processes} processes that "
+            "share it (devices * num_nodes)."
+        )
+    try:
+        fabric = Fabric(
+            accelerator=config.accelerator,
+            devices=config.devices,
+            num_nodes=config.num_nodes,
+            strategy=config.strategy,
+            precision=config.precision,
+        )
+    except (ValueError, RuntimeError) as error:
+        raise ConfigError(f"these device settings do not work here: {error}") from error
+    fabric.launch()
+    torch.set_num_threads(config.threads or max(available_cores() // config.devices, 1))
+    keep_freed_memory()
+    return fabric
+
+
+def _on_first_process(fabric: Fabric, action: Callable[[], _Result]) -> _Result:
+    """Do something on one process and give all the result; a failure fails all of them."""
+    outcome: tuple[_Result | None, MTMError | None] = (None, None)
+    if fabric.is_global_zero:
+        try:
+            outcome = (action(), None)
+        except MTMError as error:
+            outcome = (None, error)
+    result, failure = fabric.broadcast(outcome)
+    if failure is not None:
+        raise failure
+    return result  # type: ignore[return-value]
+
+
+def _open(out: Path, description: Description, resume: bool, overwrite: bool) -> bool:
+    """Make or check the run directory; returns whether to go on from a checkpoint."""
+    if resume and overwrite:
+        raise ConfigError("--resume and --overwrite exclude each other; choose one.")
+    if not (resume and (out / "config.json").exists()):
+        runs.create(out, description, overwrite=overwrite)
+        return False
+    old = runs.read_description(out)
+    found = runs.schema_differences(old.modalities, description.modalities)
+    found += runs.data_differences(old.data, description.data)
+    before, after = old.train.to_json(), description.train.to_json()
+    for name in MAY_CHANGE_ON_RESUME:
+        before.pop(name), after.pop(name)
+    found += differences(before, after)
+    found += differences({"precision": old.precision}, {"precision": description.precision})
+    runs.refuse_differences(out, found)
+    runs.write_description(out, description)
+    return True
