@@ -12,7 +12,7 @@ import torch
 
 import mtm
 
-FOLDER = Path(__file__).parent.parent / "examples"
+FOLDER = Path(__file__).parents[2] / "examples"
 ARGUMENTS = {
     "plain_torch.py": ["--pretraining-steps", "5", "--steps", "5"],
     "stable_baselines3_sac.py": (
