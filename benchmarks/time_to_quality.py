@@ -116,7 +116,7 @@ def _recipes(steps: int, seed: int) -> dict[str, tuple[TrainConfig, MaskFunction
     theirs = replace(
         ours,
         steps=steps,
-        model=replace(ours.model, dropout=0.1, residual=False, spread=False),
+        model=replace(ours.model, dropout=0.1, residual=False, predict_variance=False),
         optimizer=OptimizerConfig(
             name="adamw",
             learning_rate=1e-4,

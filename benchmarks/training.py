@@ -103,7 +103,7 @@ class Stepper:
         Nothing comes before the data, so the first layer passes no gradient on.
         """
         D, is_discrete = self._config.model.width, modality.kind == "discrete"
-        numbers = modality.size * (2 if self._config.model.spread else 1)
+        numbers = modality.size * (2 if self._config.model.predict_variance else 1)
         inputs = 0 if is_discrete else modality.size  # a class is looked up
         outputs = modality.classes if is_discrete else numbers
         return 2 * D * (2 * inputs + 3 * D + 3 * outputs)

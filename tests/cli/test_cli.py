@@ -56,6 +56,7 @@ def test_an_older_run_stays_what_it_was(tmp_path: Path, capsys) -> None:
     file = out / "config.json"
     plain = json.loads(file.read_text()) | {"format": 3}
     del plain["train"]["whole_modalities"]
+    plain["train"]["model"]["spread"] = plain["train"]["model"].pop("predict_variance")
     file.write_text(json.dumps(plain))
     assert parse(["--config", str(file), "--out", "x"]).settings.whole_modalities == 0.0
     assert main(["train", "--out", str(out), "--resume", "--stop-at", "4"]) == 0

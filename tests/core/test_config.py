@@ -98,9 +98,11 @@ def test_a_precision_that_does_not_work_is_refused() -> None:
         DeviceConfig(precision="16-mixed")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("written", [1, 2, 3, 4])
+@pytest.mark.parametrize("written", [1, 2, 3, 4, 5])
 def test_settings_of_older_formats_say_what_was_done_then(written: int) -> None:
     plain = preset("cpu").to_json()
+    if written < 5:
+        plain["model"]["spread"] = plain["model"].pop("predict_variance")
     unsaid = {1: ("model", "spread"), 2: ("optimizer", "name")}
     for last, (table, key) in unsaid.items():
         if written <= last:
@@ -110,7 +112,7 @@ def test_settings_of_older_formats_say_what_was_done_then(written: int) -> None:
     if written < 4:
         del plain["whole_modalities"]
     config = TrainConfig.from_json(run_settings({"format": written, "train": plain}))
-    assert config.model.spread == (written >= 2)
+    assert config.model.predict_variance == (written >= 2)
     assert config.optimizer.name == ("muon" if written >= 3 else "adamw")
     assert config.complete_share == (0.5 if written >= 3 else 0.0)
     assert config.whole_modalities == (0.5 if written >= 4 else 0.0)

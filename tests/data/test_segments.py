@@ -65,12 +65,12 @@ def test_views_gather_only_their_episodes(dataset: TrajectoryDataset) -> None:
     assert starts.tolist() == [*range(17, 26), *range(0, 6)]
 
 
-def test_spread_is_fixed_and_without_repeats(dataset: TrajectoryDataset) -> None:
+def test_a_sample_is_fixed_and_without_repeats(dataset: TrajectoryDataset) -> None:
     segments = Segments(dataset, 4)
-    assert segments.spread(1000, seed=0).tolist() == list(range(len(segments)))
-    some = segments.spread(10, seed=0)
+    assert segments.sample(1000, seed=0).tolist() == list(range(len(segments)))
+    some = segments.sample(10, seed=0)
     assert len(set(some.tolist())) == 10
-    assert (some == segments.spread(10, seed=0)).all()
+    assert (some == segments.sample(10, seed=0)).all()
 
 
 def test_memory_beyond_the_data_is_per_episode() -> None:

@@ -13,7 +13,7 @@ from mtm.data.modalities import Modality
 from mtm.masks.patterns import RandomAutoregressiveMask
 from mtm.models.dropout import drop
 from mtm.models.mtm import MTM, between_visible
-from mtm.models.packing import Block, Layout, Spread
+from mtm.models.packing import Block, Expansion, Layout
 from mtm.training.losses import reconstruction_losses, weighed_errors
 
 MODALITIES = (
@@ -73,7 +73,7 @@ def test_shapes_of_predictions() -> None:
         "returns": (B, T),
         "actions": (B, T, 2, 2),
     }
-    silent = make_model(spread=False)(make_values(), random_visible())
+    silent = make_model(predict_variance=False)(make_values(), random_visible())
     assert not silent.log_variances
 
 
@@ -177,12 +177,12 @@ def test_tokens_that_samples_have_in_common_count_as_if_each_had_its_own(layers:
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_gradient_of_spreading_rows_is_that_of_differences() -> None:
-    spread = Spread(torch.tensor([0, 3, 5, 10, 19]), batch=5, length=4)
+def test_the_gradient_of_expanding_rows_is_that_of_differences() -> None:
+    expand = Expansion(torch.tensor([0, 3, 5, 10, 19]), batch=5, length=4)
     rows = torch.randn(5 + 4, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.equal(spread(rows)[5], rows[2])  # the second sample's own
-    assert torch.equal(spread(rows)[6], rows[5 + 2])  # what all have at the third place
-    assert torch.autograd.gradcheck(spread, rows)
+    assert torch.equal(expand(rows)[5], rows[2])  # the second sample's own
+    assert torch.equal(expand(rows)[6], rows[5 + 2])  # what all have at the third place
+    assert torch.autograd.gradcheck(expand, rows)
 
 
 def test_a_batch_that_shows_nothing_is_answered() -> None:
@@ -270,8 +270,8 @@ def test_every_parameter_gets_a_gradient() -> None:
         assert p.grad.abs().max() > 0, name
 
 
-def test_errors_are_squared_or_cross_entropies_and_the_loss_without_spread() -> None:
-    model, values = make_model(spread=False), make_values()
+def test_errors_are_squared_or_cross_entropies_and_the_loss_without_variances() -> None:
+    model, values = make_model(predict_variance=False), make_values()
     everything = torch.ones(B, T * M, dtype=torch.bool)
     losses, errors = losses_of(model, values, everything, everything.view(B, T, M))
     assert torch.equal(losses, errors)
@@ -281,14 +281,16 @@ def test_errors_are_squared_or_cross_entropies_and_the_loss_without_spread() -> 
     torch.testing.assert_close(errors[1], torch.nn.functional.cross_entropy(logits, classes))
 
 
-def test_with_spread_sure_tokens_count_more_and_a_modality_as_much_as_before() -> None:
+def test_with_variances_sure_tokens_count_more_and_a_modality_as_much_as_before() -> None:
     """Two tokens that are off by as much as expected: the gradient is the same for both."""
-    spreads = torch.tensor([[0.1], [1.0]])  # (B, T)
-    value = spreads.clone().requires_grad_()
-    log_variance = (2 * spreads.log()).requires_grad_()
-    usual = (spreads**2).mean()
+    deviations = torch.tensor([[0.1], [1.0]])  # (B, T)
+    value = deviations.clone().requires_grad_()
+    log_variance = (2 * deviations.log()).requires_grad_()
+    usual = (deviations**2).mean()
     weighed_errors(value, log_variance, torch.zeros(2, 1), usual).sum().backward()
-    torch.testing.assert_close(value.grad, (2 * usual.sqrt()).expand(2, 1))  # squared: 2 * spread
+    torch.testing.assert_close(
+        value.grad, (2 * usual.sqrt()).expand(2, 1)
+    )  # squared: 2 * deviation
     torch.testing.assert_close(log_variance.grad, torch.zeros(2, 1), atol=1e-6, rtol=0)
 
 

@@ -37,14 +37,14 @@ def everything(modalities, segment_length, batch_size, rng) -> np.ndarray:
     return np.ones((batch_size, segment_length, len(modalities)), bool)
 
 
-@pytest.mark.parametrize("spread", [True, False])
-def test_operations_are_counted_as_pytorch_counts_them(tiny: TrainConfig, spread: bool) -> None:
+@pytest.mark.parametrize("variance", [True, False])
+def test_operations_are_counted_as_pytorch_counts_them(tiny: TrainConfig, variance: bool) -> None:
     """PyTorch counts products of matrices; so the optimizer is one that takes none."""
     rng = np.random.default_rng(0)
     data = TrajectoryDataset.from_arrays(
         {"states": rng.random((60, 40)), "gear": rng.integers(30, size=60)}, [0, 60]
     )
-    config = replace(tiny, model=replace(tiny.model, spread=spread))
+    config = replace(tiny, model=replace(tiny.model, predict_variance=variance))
     stepper = Stepper(data, replace(config, optimizer=OptimizerConfig(name="adamw")))
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         stepper.step(everything)

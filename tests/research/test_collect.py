@@ -28,8 +28,8 @@ from mtm.data import loading
 from mtm.research.collect import agents
 from mtm.research.collect.actor import Actor, read_policy
 from mtm.research.collect.agents import Snapshot
-from mtm.research.collect.behaviour import KINDS, Settings, collect
-from mtm.research.collect.d4rl_recipes import Part, choose_expert, choose_medium, write_hdf5
+from mtm.research.collect.behaviour import KINDS, CollectSettings, collect
+from mtm.research.collect.d4rl_recipes import RecordedRows, choose_expert, choose_medium, write_hdf5
 from mtm.research.collect.recorder import Recording, Sizes, recording_wrapper, row_dtype, sizes
 from point_mass_environment import FusedPointMass
 
@@ -48,7 +48,7 @@ def quiet() -> Console:
 def collected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes, int]:
     """A collection that was interrupted, then finished; the rows and the step it went on from."""
     out = tmp_path_factory.mktemp("collected") / "out"
-    wanted = Settings("Fused-v0", STEPS, seed=3, record=RECORD)
+    wanted = CollectSettings("Fused-v0", STEPS, seed=3, record=RECORD)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(agents, "CHECKPOINT_STEPS", 40)
         patch.setattr(agents, "LEAST_SNAPSHOT_STEPS", 60)
@@ -117,11 +117,11 @@ def test_a_finished_collection_is_left_alone(collected: tuple[Path, bytes, int])
     out, _, _ = collected
     console = quiet()
     before = (out / "expert.hdf5").stat().st_mtime_ns
-    collect(Settings("Fused-v0", STEPS, seed=3, record=RECORD), out, console)
+    collect(CollectSettings("Fused-v0", STEPS, seed=3, record=RECORD), out, console)
     assert "is finished" in console.file.getvalue()  # type: ignore[attr-defined]
     assert (out / "expert.hdf5").stat().st_mtime_ns == before
     with pytest.raises(ConfigError, match="seed was 3, now 4"):
-        collect(Settings("Fused-v0", STEPS, seed=4, record=RECORD), out, console)
+        collect(CollectSettings("Fused-v0", STEPS, seed=4, record=RECORD), out, console)
 
 
 @pytest.mark.parametrize(
@@ -137,17 +137,17 @@ def test_a_finished_collection_is_left_alone(collected: tuple[Path, bytes, int])
 def test_bad_settings(changes: dict, message: str, tmp_path: Path) -> None:
     wanted = {"env_id": POINT_MASS, "steps": 10, "seed": 0, "record": 10} | changes
     with pytest.raises(ConfigError, match=message):
-        collect(Settings(**wanted), tmp_path / "out", quiet())
+        collect(CollectSettings(**wanted), tmp_path / "out", quiet())
     assert not (tmp_path / "out").exists()
 
 
 def test_files_of_others_are_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "expert.hdf5").write_text("precious")
     with pytest.raises(ConfigError, match=r"holds expert.hdf5, which this would replace"):
-        collect(Settings(POINT_MASS, 10, 0, 10), tmp_path, quiet())
+        collect(CollectSettings(POINT_MASS, 10, 0, 10), tmp_path, quiet())
     (tmp_path / "collection.json").write_text("[]")
     with pytest.raises(RunError, match="not what a collection writes"):
-        collect(Settings(POINT_MASS, 10, 0, 10), tmp_path, quiet())
+        collect(CollectSettings(POINT_MASS, 10, 0, 10), tmp_path, quiet())
     assert (tmp_path / "expert.hdf5").read_text() == "precious"
 
 
@@ -217,7 +217,11 @@ def test_returns_do_not_depend_on_the_chunks(
     for chunk in (1, 2, 3, 4, 5, 100):
         monkeypatch.setattr("mtm.research.collect.recorder.CHUNK_ROWS", chunk)
         assert recording.returns().tolist() == wanted
-        write_hdf5(tmp_path / f"{chunk}.hdf5", [Part(recording, 8), Part(recording, 27)], {})
+        write_hdf5(
+            tmp_path / f"{chunk}.hdf5",
+            [RecordedRows(recording, 8), RecordedRows(recording, 27)],
+            {},
+        )
         with h5py.File(tmp_path / f"{chunk}.hdf5") as file:
             first = file["observations"][:, 0]
         np.testing.assert_array_equal(first[:8], recording.read(0, 8)["observations"][:, 0])

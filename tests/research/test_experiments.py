@@ -37,7 +37,7 @@ from mtm.research.experiments.data import DataFacts, facts
 from mtm.research.experiments.engines import Finished, LocalEngine
 from mtm.research.experiments.execute import execute, read
 from mtm.research.experiments.over_seeds import Number, is_ahead
-from mtm.research.experiments.result_tables import Pair, claim
+from mtm.research.experiments.result_tables import Comparison, claim
 from mtm.research.experiments.runner import Result, plan, results, run_all
 from mtm.research.experiments.scales import SCALES
 from mtm.research.experiments.spec import RunSpec
@@ -221,7 +221,7 @@ def test_a_process_that_dies_is_a_failure_of_its_run(tmp_path: Path) -> None:
 
 def test_numbers_over_seeds_by_hand() -> None:
     three = Number((1.0, 2.0, 3.0))
-    assert (three.mean, three.spread) == (2.0, 1.0)
+    assert (three.mean, three.std) == (2.0, 1.0)
     assert three.interval == pytest.approx(4.303 / 3**0.5)
     assert three.text() == "2.0 ± 1.0 [-0.5, 4.5]"
     assert Number((1.0, 2.0)).text(".2f") == "1.50 ± 0.71"
@@ -239,12 +239,14 @@ def test_numbers_over_seeds_by_hand() -> None:
 
 def test_claims() -> None:
     one, two, wide = Number((1.0,)), Number((2.0,)), Number((0.5, 2.5))
-    assert claim("", [Pair("a", two, one), Pair("b", one, two)]).verdict == "does not hold"
-    assert claim("", [Pair("a", two, one), Pair("b", one, None)]).verdict == "holds"
-    assert claim("", [Pair("a", wide, two)]).verdict == "holds"
-    assert claim("", [Pair("a", wide, two)], "better").verdict == "does not hold"
-    assert claim("", [Pair("a", two, one, higher_is_better=False)]).verdict == "does not hold"
-    assert claim("", [Pair("a", None, one)]).verdict == "not measured"
+    assert (
+        claim("", [Comparison("a", two, one), Comparison("b", one, two)]).verdict == "does not hold"
+    )
+    assert claim("", [Comparison("a", two, one), Comparison("b", one, None)]).verdict == "holds"
+    assert claim("", [Comparison("a", wide, two)]).verdict == "holds"
+    assert claim("", [Comparison("a", wide, two)], "better").verdict == "does not hold"
+    assert claim("", [Comparison("a", two, one, higher_is_better=False)]).verdict == "does not hold"
+    assert claim("", [Comparison("a", None, one)]).verdict == "not measured"
 
 
 def test_the_papers_figures_agree_with_each_other() -> None:
@@ -384,7 +386,7 @@ def test_heteromodal_and_data_efficiency_are_drawn(
     }
     assert len(verdicts) == 8
     assert [other for other, verdict in verdicts.items() if verdict != "holds"] == [
-        *("MTM, two stages", "MTM, two stages, by more than the spread")
+        *("MTM, two stages", "MTM, two stages, by more than the standard deviation")
     ]
     shared = data_efficiency.runs(SMOKE, [HOPPER.spec], 1)
     assert {s.key("") for s in shared} < {s.key("") for s in specs}

@@ -19,7 +19,7 @@ from mtm.core.errors import ConfigError, DataError, RunError
 from mtm.data.formats import builtin, exorl
 from mtm.research.collect.coverage import CELLS, make_grid, measure
 from mtm.research.collect.episodes import EpisodeWriter, Replay, read_episode, write_episode
-from mtm.research.collect.explore import Settings, explore
+from mtm.research.collect.explore import ExploreSettings, explore
 from mtm.research.collect.explorer import Explorer
 from mtm.research.collect.protorl import Nearest, Prototypes, Queue, particle_reward, sinkhorn
 from mtm.research.collect.recorder import Sizes
@@ -193,7 +193,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 def test_an_interrupted_exploration_goes_on_as_if_it_had_not_been(
     reward: str, tmp_path: Path
 ) -> None:
-    wanted = Settings("Fused-v0", 130, seed=1, reward=reward, width=16)
+    wanted = ExploreSettings("Fused-v0", 130, seed=1, reward=reward, width=16)
     FusedPointMass.fuse = -1
     explore(wanted, tmp_path / "whole", quiet())
     FusedPointMass.fuse = 95  # in the fifth episode, when the agent has learned for two
@@ -213,7 +213,7 @@ def test_an_interrupted_exploration_goes_on_as_if_it_had_not_been(
 def test_an_episode_that_the_saved_agent_does_not_know_is_played_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = Settings("Fused-v0", 130, seed=1, reward="knn", width=16)
+    wanted = ExploreSettings("Fused-v0", 130, seed=1, reward="knn", width=16)
     FusedPointMass.fuse = -1
     explore(wanted, tmp_path / "whole", quiet())
     save = Explorer.save
@@ -233,7 +233,7 @@ def test_an_episode_that_the_saved_agent_does_not_know_is_played_again(
 
 
 def test_a_deleted_episode_does_not_cost_another_one(tmp_path: Path) -> None:
-    wanted = Settings("Fused-v0", 130, seed=1, reward="knn", width=16)
+    wanted = ExploreSettings("Fused-v0", 130, seed=1, reward="knn", width=16)
     FusedPointMass.fuse = 95
     with pytest.raises(KeyboardInterrupt):
         explore(wanted, tmp_path, quiet())
@@ -264,9 +264,9 @@ def test_a_damaged_agent_is_named(tmp_path: Path) -> None:
 
 def test_bad_settings() -> None:
     with pytest.raises(ConfigError, match="Did you mean 'protorl'"):
-        Settings("Fused-v0", 10, 0, "protorrl")
+        ExploreSettings("Fused-v0", 10, 0, "protorrl")
     with pytest.raises(ConfigError, match="--steps must be at least 1"):
-        Settings("Fused-v0", 0, 0, "knn")
+        ExploreSettings("Fused-v0", 0, 0, "knn")
 
 
 def test_coverage_counts_cells() -> None:

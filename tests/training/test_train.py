@@ -455,7 +455,7 @@ def test_a_sitting_takes_a_step_at_least(point_mass, tiny, out, step) -> None:
 def test_runs_of_older_formats_are_read_and_resumed(point_mass, tiny, out) -> None:
     old = replace(
         tiny,
-        model=replace(tiny.model, spread=False),
+        model=replace(tiny.model, predict_variance=False),
         optimizer=replace(tiny.optimizer, name="adamw"),
         complete_share=0.0,
         whole_modalities=0.0,
@@ -463,7 +463,8 @@ def test_runs_of_older_formats_are_read_and_resumed(point_mass, tiny, out) -> No
     train(point_mass, old, out, stop_at=5, silent=True)
     file = out / "config.json"
     plain = json.loads(file.read_text())
-    del plain["train"]["model"]["spread"], plain["train"]["optimizer"]["name"]
+    del plain["train"]["model"]["predict_variance"]  # `spread` until format 4, unsaid in the first
+    del plain["train"]["optimizer"]["name"]
     plain["train"]["complete_share"] = None
     del plain["train"]["whole_modalities"]
     file.write_text(json.dumps(plain | {"format": 1}))

@@ -69,10 +69,10 @@ def main(words: Sequence[str]) -> None:
 
 
 def _behaviour(arguments: Arguments, console: Console) -> None:
-    from mtm.research.collect.behaviour import Settings, collect
+    from mtm.research.collect.behaviour import CollectSettings, collect
 
     steps = 300_000 if arguments.steps is None else arguments.steps
-    settings = Settings(
+    settings = CollectSettings(
         arguments.env,
         steps,
         arguments.seed,
@@ -104,10 +104,10 @@ def _table(out: Path, kinds: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def _explore(arguments: Arguments, console: Console) -> None:
-    from mtm.research.collect.explore import Settings, explore
+    from mtm.research.collect.explore import ExploreSettings, explore
 
     steps = 100_000 if arguments.steps is None else arguments.steps
-    settings = Settings(arguments.env, steps, arguments.seed, arguments.explore_reward)
+    settings = ExploreSettings(arguments.env, steps, arguments.seed, arguments.explore_reward)
     folder = explore(settings, arguments.out, console, overwrite=arguments.overwrite)
     assert folder.results is not None
     results, coverage = folder.results, folder.results["coverage"]

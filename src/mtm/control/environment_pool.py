@@ -1,4 +1,4 @@
-"""Many environments stepped together, in this process or spread over several.
+"""Many environments stepped together, in this process or in several.
 
 Worker processes are started as `python -m mtm.control.environment_worker`, so they work from any
 script, notebook or test, without a guard around its main part, and inherit no threads. A worker
@@ -56,7 +56,7 @@ class EnvironmentPool:
     Args:
         env_id: As for `mtm.control.environments.make`.
         count: How many.
-        processes: To spread them over; None decides by their number and this machine's cores.
+        processes: To share them out to; None decides by their number and this machine's cores.
 
     Raises:
         ConfigError: The environment cannot be made, here or in another process.

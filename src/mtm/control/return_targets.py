@@ -39,7 +39,7 @@ class _Described(Protocol):
         """Source, environment and horizon of the data."""
 
 
-class Trained(Protocol):
+class KnowsReturns(Protocol):
     """What a target is asked of: a run, or an agent of `mtm.research.baselines`."""
 
     @property
@@ -51,7 +51,7 @@ class Trained(Protocol):
         """What is known of the data."""
 
 
-def resolve_target(run: Trained, spec: TargetSpec) -> float:
+def resolve_target(run: KnowsReturns, spec: TargetSpec) -> float:
     """A target in the units of the modality `returns`, which is what the model is shown.
 
     Warns when it lies beyond anything that the data reached.
@@ -73,13 +73,13 @@ def resolve_target(run: Trained, spec: TargetSpec) -> float:
     return value
 
 
-def fraction_of_range(run: Trained, fraction: float) -> float:
+def fraction_of_range(run: KnowsReturns, fraction: float) -> float:
     """A target between the worst (0) and the best (1) episode of the data, or beyond."""
     quantiles = first_returns(run)
     return float(quantiles[0] + fraction * (quantiles[-1] - quantiles[0]))
 
 
-def episode_return(run: Trained, value: float) -> float:
+def episode_return(run: KnowsReturns, value: float) -> float:
     """The episode's return that a value of `returns` at its first step stands for.
 
     It is discounted if the run's returns are.
@@ -87,12 +87,12 @@ def episode_return(run: Trained, value: float) -> float:
     return value * _scale(run)
 
 
-def discount_of(run: Trained) -> float:
+def discount_of(run: KnowsReturns) -> float:
     """The factor per step of the run's returns; those of an agent are plain sums."""
     return run.description.train.returns.discount if isinstance(run, Run) else 1.0
 
 
-def first_returns(run: Trained) -> np.ndarray:
+def first_returns(run: KnowsReturns) -> np.ndarray:
     """Quantiles 0, 1, ... 100 % of `returns` at the first step of the data's episodes.
 
     Raises:
@@ -113,7 +113,7 @@ def first_returns(run: Trained) -> np.ndarray:
     return np.asarray(quantiles, np.float64)
 
 
-def _value(run: Trained, spec: TargetSpec, quantiles: np.ndarray) -> float:
+def _value(run: KnowsReturns, spec: TargetSpec, quantiles: np.ndarray) -> float:
     if spec == "auto":
         return float(np.interp(AUTO_QUANTILE, np.linspace(0, 1, len(quantiles)), quantiles))
     unit, number = _parse(spec)
@@ -156,7 +156,7 @@ def _parse(spec: TargetSpec) -> tuple[str, float]:
     return unit, number
 
 
-def _scale(run: Trained) -> float:
+def _scale(run: KnowsReturns) -> float:
     """An episode's return divided by what `returns` says at its first step."""
     horizon = run.description.data.get("returns_horizon")
     return float(horizon) if horizon else 1.0

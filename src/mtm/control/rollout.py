@@ -30,7 +30,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Episodes:
+class EpisodeResults:
     """What one policy did, an entry per episode that finished.
 
     Attributes:
@@ -57,7 +57,7 @@ def rollout(
     seed: int = 0,
     processes: int | None = None,
     progress: Progress | None = None,
-) -> dict[str, Episodes]:
+) -> dict[str, EpisodeResults]:
     """Let every policy act for some episodes.
 
     Args:
@@ -65,7 +65,7 @@ def rollout(
         env_id: As for `mtm.control.environments.make`.
         episodes: Per policy.
         seed: Episode e begins with seed + e.
-        processes: To spread the environments over; None decides by their number.
+        processes: To share the environments out to; None decides by their number.
         progress: Told how far it is.
 
     Returns:
@@ -186,10 +186,10 @@ class _Actor:
         self._groups = groups
 
 
-def _collect(outcomes: Sequence[_Outcome]) -> Episodes:
+def _collect(outcomes: Sequence[_Outcome]) -> EpisodeResults:
     finished = [o for o in outcomes if o.failure is None]
     says = any(o.success >= 0 for o in finished)
-    return Episodes(
+    return EpisodeResults(
         np.array([o.total for o in finished], np.float64),
         np.array([o.length for o in finished], np.int64),
         np.array([o.success > 0 for o in finished]) if says else None,

@@ -74,7 +74,7 @@ class ModelConfig:
     """Share of activations dropped in training."""
     residual: bool = True
     """Predict states as changes from the line between the visible ones of the same modality."""
-    spread: bool = True
+    predict_variance: bool = True
     """Also predict how far off every number may be; what is surer then counts more in the loss."""
 
     def faults(self) -> list[str]:
@@ -369,7 +369,7 @@ PRESETS: dict[str, TrainConfig] = {
         validate_every=5000,
         checkpoint_every=5000,
         log_every=100,
-        model=ModelConfig(width=512, dropout=0.1, residual=False, spread=False),
+        model=ModelConfig(width=512, dropout=0.1, residual=False, predict_variance=False),
         optimizer=OptimizerConfig(
             name="adamw", learning_rate=1e-4, warmup_steps=40_000, weight_decay=0.01
         ),

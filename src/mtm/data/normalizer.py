@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mtm.core.errors import DataError
-from mtm.data.segments import Batch
+from mtm.data.segments import SegmentBatch
 from mtm.data.trajectories import TrajectoryDataset
 
-SMALLEST_SPREAD = 4 * float(np.finfo(np.float32).eps)
-"""Up to this share of its largest value, a feature's spread is rounding: it counts as constant,
-and is centred, not scaled."""
+SMALLEST_RELATIVE_STD = 4 * float(np.finfo(np.float32).eps)
+"""Up to this share of its largest value, a feature's standard deviation is rounding: it counts as
+constant, and is centred, not scaled."""
 
 SMALLEST_STD = 1e-12
 """Up to this a feature around 0 counts as constant: that is what double precision leaves of 0."""
@@ -34,7 +34,7 @@ MADE_OF_REWARDS = (
 
 @dataclass(frozen=True)
 class Statistics:
-    """Mean, spread and range of one modality's features, each of shape `shape`."""
+    """Mean, standard deviation and range of one modality's features, each of shape `shape`."""
 
     mean: NDArray[np.float32]
     std: NDArray[np.float32]
@@ -76,7 +76,7 @@ class Normalizer:
         mean, std = self._on(name, values.device)
         return (values - mean) / std
 
-    def tensors(self, batch: Batch) -> dict[str, Tensor]:
+    def tensors(self, batch: SegmentBatch) -> dict[str, Tensor]:
         """A batch as normalised tensors, (B, T, *shape); absent values become zero."""
         tensors = {}
         for i, (name, values) in enumerate(batch.values.items()):
@@ -137,5 +137,5 @@ def _measure(dataset: TrajectoryDataset, name: str) -> Statistics:
         low, high = np.minimum(low, values.min(axis=0)), np.maximum(high, values.max(axis=0))
     std = np.sqrt(squares / count)
     largest = np.maximum(np.abs(low), np.abs(high))
-    std = np.where(std <= np.maximum(SMALLEST_SPREAD * largest, SMALLEST_STD), 1.0, std)
+    std = np.where(std <= np.maximum(SMALLEST_RELATIVE_STD * largest, SMALLEST_STD), 1.0, std)
     return Statistics(*(np.asarray(v, np.float32) for v in (mean, std, low, high)))

@@ -25,7 +25,7 @@ CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
-class Batch:
+class SegmentBatch:
     """B segments.
 
     Attributes:
@@ -121,20 +121,20 @@ class Segments:
             [self._complete.draw(count, rng), self._others.draw(batch_size - count, rng)]
         )
 
-    def spread(self, count: int, seed: int) -> IntArray:
+    def sample(self, count: int, seed: int) -> IntArray:
         """`count` different segments (all, if there are fewer), always the same for a seed."""
         if len(self) <= count:
             return np.arange(len(self))
         return np.sort(generator(seed, Purpose.VALIDATION).choice(len(self), count, replace=False))
 
-    def gather(self, numbers: IntArray) -> Batch:
+    def gather(self, numbers: IntArray) -> SegmentBatch:
         """The segments with these numbers."""
         steps, inside = self._steps(numbers)
         rows: dict[int, NDArray[Any]] = {}  # of each source, read once
         whole = inside is None
         values = {name: column.take(steps, whole, rows) for name, column in self._values.items()}
         marks = {name: column.take(steps, whole, rows) for name, column in self._marks.items()}
-        return Batch(values, self._present(steps, inside, marks))
+        return SegmentBatch(values, self._present(steps, inside, marks))
 
     def present(self, numbers: IntArray) -> BoolArray:
         """Only the presence of these segments, (B, T, M), without reading any value."""

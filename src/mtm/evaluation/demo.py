@@ -143,7 +143,7 @@ def interpolate(values: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[Any]:
 
 def _whole_segments(run: Run, held_out: TrajectoryDataset, T: int) -> dict[str, NDArray[Any]]:
     segments = Segments(held_out, T)
-    batch = segments.gather(segments.spread(SEGMENTS, seed=0))
+    batch = segments.gather(segments.sample(SEGMENTS, seed=0))
     whole = batch.present.all(axis=(1, 2))
     return {name: values[whole] for name, values in batch.values.items()}
 

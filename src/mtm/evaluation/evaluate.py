@@ -20,7 +20,7 @@ from torch import nn
 from mtm.control import policies as acting
 from mtm.control.policies import MaskedPolicy, Policy
 from mtm.control.return_targets import episode_return, fraction_of_range
-from mtm.control.rollout import Episodes, Progress, rollout
+from mtm.control.rollout import EpisodeResults, Progress, rollout
 from mtm.control.scores import score
 from mtm.core.errors import ConfigError, DataError, MissingExtraError, unknown
 from mtm.data.environment_ids import check_environment, environment_to_act_in, matching_environment
@@ -121,7 +121,7 @@ def prediction_error(run: Run, held_out: TrajectoryDataset, name: str) -> dict[s
     T = run.model.config.segment_length
     question = NAMED[name].question(run.modalities, T)
     segments = Segments(held_out, T)
-    batch = segments.gather(segments.spread(SEGMENTS, seed=0))
+    batch = segments.gather(segments.sample(SEGMENTS, seed=0))
     complete = (batch.present | ~(question.visible | question.wanted)).all(axis=(1, 2))
     values = {n: v[complete] for n, v in batch.values.items()}
     if not complete.any():
@@ -303,19 +303,19 @@ def _policies(run: Run, task: str) -> dict[str, MaskedPolicy]:
     return {"rcbc/auto": auto} | {name: MaskedPolicy(run, [w]) for name, w in sweep.items()}
 
 
-def _roll(env_id: str, target: float | None, episodes: Episodes) -> dict[str, Any]:
+def _roll(env_id: str, target: float | None, episodes: EpisodeResults) -> dict[str, Any]:
     return {
         "target": target,
         "episodes": len(episodes.returns),
-        "return": _spread(episodes.returns),
-        "score": _spread(score(env_id, episodes.returns)),
-        "length": {"mean": _spread(episodes.lengths)["mean"]},
-        "success": {"mean": _spread(episodes.successes)["mean"]},
+        "return": _mean_and_std(episodes.returns),
+        "score": _mean_and_std(score(env_id, episodes.returns)),
+        "length": {"mean": _mean_and_std(episodes.lengths)["mean"]},
+        "success": {"mean": _mean_and_std(episodes.successes)["mean"]},
         "failures": [vars(failure) for failure in episodes.failures],
     }
 
 
-def _spread(values: Any) -> dict[str, float | None]:
+def _mean_and_std(values: Any) -> dict[str, float | None]:
     if values is None or not len(values):
         return {"mean": None, "std": None}
     return {"mean": float(np.mean(values)), "std": float(np.std(values))}

@@ -25,7 +25,7 @@ GROUP_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
-class Episodes:
+class EpisodeBatch:
     """A batch of episodes.
 
     Attributes:
@@ -39,7 +39,7 @@ class Episodes:
     inside: BoolArray
 
     @classmethod
-    def of(cls, run: Run, shown: TrajectoryDataset, episodes: IntArray) -> Episodes:
+    def of(cls, run: Run, shown: TrajectoryDataset, episodes: IntArray) -> EpisodeBatch:
         """The episodes with these indices of what the model is shown."""
         lengths = shown.lengths[episodes]
         inside: BoolArray = np.arange(lengths.max()) < lengths[:, None]
@@ -55,7 +55,7 @@ class Episodes:
                 values[m.name][row, : lengths[row]] = array[steps]
         return cls(values, known, inside).hiding(run, known)
 
-    def hiding(self, run: Run, known: BoolArray) -> Episodes:
+    def hiding(self, run: Run, known: BoolArray) -> EpisodeBatch:
         """The same with nothing but what is known, (B, S, M)."""
         values = {}
         for name, array in self.values.items():

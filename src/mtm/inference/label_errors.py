@@ -17,7 +17,7 @@ from mtm.runs.run import Run
 class LabelErrors:
     """Means over the labels of a modality for values that are known but were hidden.
 
-    Errors are squared, in units of the training data's spread (1 is as good as the mean), or the
+    Errors are squared, in units of the training data's variance (1 is as good as the mean), or the
     share of wrong classes.
 
     Attributes:

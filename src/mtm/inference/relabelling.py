@@ -21,7 +21,7 @@ from mtm.data.modalities import BoolArray, IntArray
 from mtm.data.preparation import prepare, split
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.inference.engine import Arrays, index, modality_of
-from mtm.inference.episode_batches import Episodes, groups, presence, shown_to
+from mtm.inference.episode_batches import EpisodeBatch, groups, presence, shown_to
 from mtm.inference.error_calibration import Confidence, Floats, surroundings
 from mtm.inference.label_errors import LabelErrors, Trial
 from mtm.inference.run_data import held_out_episodes, own_data
@@ -33,7 +33,7 @@ HELD_OUT_STEPS = 20_000
 
 
 @dataclass(frozen=True)
-class Part:
+class RelabelledPart:
     """Some relabelled episodes.
 
     Attributes:
@@ -47,7 +47,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Relabelled(Part):
+class Relabelled(RelabelledPart):
     """A relabelled data set.
 
     Attributes:
@@ -153,7 +153,7 @@ class Relabelling:
             found[name] = trial.summary(self._lacking[name], self._confidence[name].crossed)
         return found
 
-    def parts(self, done: Callable[[int], None] | None = None) -> Iterator[Part]:
+    def parts(self, done: Callable[[int], None] | None = None) -> Iterator[RelabelledPart]:
         """The relabelled episodes, some at a time, in order; call `measure` first."""
         worked = self.total - self.dataset.num_steps
         for episodes in groups(self.run, self.dataset):
@@ -186,7 +186,7 @@ class Relabelling:
             for name in self._to_fill
         }
 
-    def _answer(self, given: Episodes, asked: BoolArray) -> tuple[Arrays, Floats]:
+    def _answer(self, given: EpisodeBatch, asked: BoolArray) -> tuple[Arrays, Floats]:
         """The wanted modalities with answers where asked, and features of each step."""
         filled = fill(self.run, Given(given.values, given.known, True), self.want, asked)
         for name in self.want:
@@ -200,7 +200,7 @@ class Relabelling:
     def _try(self, name: str, episodes: IntArray) -> Trial:
         """Hide a modality of held-out episodes as the data lack it, fill it in, and compare."""
         run, i = self.run, index(self.run, name)
-        truth = Episodes.of(run, self._held_out, episodes)
+        truth = EpisodeBatch.of(run, self._held_out, episodes)
         given = truth.hiding(run, truth.known & self._gaps(name, episodes, truth.known.shape[1]))
         asked = truth.known & ~given.known & self._wanted & _something(given.known)
         filled, features = self._answer(given, asked)
@@ -219,9 +219,9 @@ class Relabelling:
             shown[row, :steps] = known[laid_over(lost, steps)]
         return shown
 
-    def _fill(self, episodes: IntArray) -> Part:
+    def _fill(self, episodes: IntArray) -> RelabelledPart:
         run = self.run
-        given = Episodes.of(run, self._shown, episodes)
+        given = EpisodeBatch.of(run, self._shown, episodes)
         known, inside = given.known, given.inside
         asked = inside[:, :, None] & ~known & self._wanted & _something(known)
         filled, features = self._answer(given, asked)
@@ -235,7 +235,7 @@ class Relabelling:
             expected[name] = error[inside].astype(np.float32)
             labels[name] = filled[name][inside]
             marks[name] = (known | asked)[:, :, i][inside]
-        return Part(self._with_labels(episodes, labels, marks), expected)
+        return RelabelledPart(self._with_labels(episodes, labels, marks), expected)
 
     def _with_labels(
         self, episodes: IntArray, labels: Arrays, marks: Mapping[str, BoolArray]

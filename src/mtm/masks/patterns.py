@@ -58,7 +58,7 @@ class RandomMask:
         batch_size: int,
         rng: np.random.Generator,
     ) -> BoolArray:
-        """The same count of visible tokens for each modality, spread over time at random.
+        """The same count of visible tokens for each modality, at random times.
 
         Counts are rounded up or down by chance, so that their mean is exact and short segments are
         seen whole as often as the range says; rounding down would never show all of one.

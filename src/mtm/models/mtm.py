@@ -26,11 +26,11 @@ from torch import Tensor, nn
 
 from mtm.core.config import ModelConfig
 from mtm.data.modalities import Modality
-from mtm.models.packing import Layout, Spread, put, take
+from mtm.models.packing import Expansion, Layout, put, take
 from mtm.models.transformer import Transformer
 
 TOKEN_STD = 0.02
-"""Spread of the initial mask tokens and modality encodings."""
+"""Standard deviation of the initial mask tokens and modality encodings."""
 
 LARGEST_LOG_VARIANCE = 5.0
 """Predicted log-variances stay within so much of -1, where they begin."""
@@ -143,9 +143,9 @@ class MTM(nn.Module):
         blank = (self.mask_tokens + positions).view(L, -1)  # what a hidden token is at each place
         shown = self.to_decoder(latent).to(blank.dtype)
         shown = shown + positions.view(L, -1)[layout.tokens % L]
-        spread = Spread(layout.tokens, batch, L)
+        expand = Expansion(layout.tokens, batch, L)
         decoded: Tensor = self.decoder(
-            torch.cat([shown, blank]), Layout.full(batch, L), wanted, spread
+            torch.cat([shown, blank]), Layout.full(batch, L), wanted, expand
         )
         return decoded
 
@@ -174,7 +174,7 @@ class MTM(nn.Module):
                 predictions.values[m.name] = out
                 continue
             predictions.values[m.name] = _unflatten(out[..., : m.size], m)
-            if self.config.spread:
+            if self.config.predict_variance:
                 predictions.log_variances[m.name] = _unflatten(_bounded(out[..., m.size :]), m)
         return predictions
 
@@ -269,7 +269,7 @@ def _modality_encoder(modality: Modality, width: int) -> nn.Module:
 
 
 def _head(modality: Modality, config: ModelConfig) -> nn.Module:
-    width, numbers = config.width, modality.size * (2 if config.spread else 1)
+    width, numbers = config.width, modality.size * (2 if config.predict_variance else 1)
     outputs = modality.classes if modality.kind == "discrete" else numbers
     return nn.Sequential(
         nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Linear(width, outputs)

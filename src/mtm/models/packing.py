@@ -134,7 +134,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Spread:
+class Expansion:
     """Makes all tokens of a batch from those that differ: at a place, all hidden ones are the same.
 
     What works token by token can be done before, with N + L rows instead of B * L.
@@ -158,7 +158,7 @@ class Spread:
         Returns:
             (B * L, C).
         """
-        tokens: Tensor = _SpreadRows.apply(rows, self)  # type: ignore[no-untyped-call]
+        tokens: Tensor = _ExpandRows.apply(rows, self)  # type: ignore[no-untyped-call]
         return tokens
 
 
@@ -229,17 +229,17 @@ class _Put(torch.autograd.Function):
         return take(gradient, places), None, None
 
 
-class _SpreadRows(torch.autograd.Function):
+class _ExpandRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, rows, spread):  # type: ignore[no-untyped-def]
-        ctx.spread = spread
-        own, common = rows[: -spread.length], rows[-spread.length :]
-        return common.repeat(spread.batch, 1).index_copy_(0, spread.places, own)
+    def forward(ctx, rows, expand):  # type: ignore[no-untyped-def]
+        ctx.expand = expand
+        own, common = rows[: -expand.length], rows[-expand.length :]
+        return common.repeat(expand.batch, 1).index_copy_(0, expand.places, own)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]
-        places, B, L = ctx.spread.places, ctx.spread.batch, ctx.spread.length
+        places, B, L = ctx.expand.places, ctx.expand.batch, ctx.expand.length
         own = gradient.index_select(0, places)
         is_common = gradient.new_ones(B * L).index_fill_(0, places, 0.0)
         # For each place a sum over samples, (L, 1, B) times (L, B, C).

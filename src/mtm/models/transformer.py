@@ -36,19 +36,19 @@ class Transformer(nn.Module):
         x: Tensor,
         layout: Layout,
         wanted: Layout | None = None,
-        spread: RowsFunction = _as_they_are,
+        expand: RowsFunction = _as_they_are,
     ) -> Tensor:
         """All layers, (N, D) to (N, D), or to the wanted tokens only.
 
         Args:
-            x: The tokens, or what `spread` makes them of.
+            x: The tokens, or what `expand` makes them of.
             layout: Where the tokens are.
             wanted: Those to answer for; all if None.
-            spread: Makes all tokens of those that differ, where samples have some in common.
+            expand: Makes all tokens of those that differ, where samples have some in common.
         """
         last = len(self.layers) - 1
         for i, layer in enumerate(self.layers):
-            x = layer(x, layout, wanted if i == last else None, _as_they_are if i else spread)
+            x = layer(x, layout, wanted if i == last else None, _as_they_are if i else expand)
         out: Tensor = self.norm(x)
         return out
 
@@ -72,14 +72,14 @@ class Layer(nn.Module):
         x: Tensor,
         layout: Layout,
         wanted: Layout | None = None,
-        spread: RowsFunction = _as_they_are,
+        expand: RowsFunction = _as_they_are,
     ) -> Tensor:
         """One layer, (N, D) to (N, D), or to the wanted tokens of a sequence that is not packed.
 
         Queries, keys and values of tokens that samples have in common are worked out once.
         """
-        mixed = self._attention(self.attention_norm(x), layout, wanted, spread)
-        x = spread(x)
+        mixed = self._attention(self.attention_norm(x), layout, wanted, expand)
+        x = expand(x)
         x = x if wanted is None else take(x, wanted.tokens)
         x = x + self._drop(mixed)
         hidden = self._drop(F.gelu(self.mlp_in(self.mlp_norm(x))))
@@ -90,20 +90,20 @@ class Layer(nn.Module):
         x: Tensor,
         layout: Layout,
         wanted: Layout | None = None,
-        spread: RowsFunction = _as_they_are,
+        expand: RowsFunction = _as_they_are,
     ) -> Tensor:
         D, project = x.shape[-1], self.to_queries_keys_values
         if wanted is not None:
-            keys_values = spread(F.linear(x, project.weight[D:], project.bias[D:]))
-            mine = take(spread(x), wanted.tokens)
+            keys_values = expand(F.linear(x, project.weight[D:], project.bias[D:]))
+            mine = take(expand(x), wanted.tokens)
             queries = F.linear(mine, project.weight[:D], project.bias[:D])
             mixed = attend_from(queries, wanted, keys_values, layout, self.heads, self._dropped)
         elif layout.is_lonely:
             # A token alone attends to itself: queries and keys decide nothing. No token at all goes
             # this way too: every weight gets a gradient (of zeros), which DDP waits for.
-            mixed = spread(F.linear(x, project.weight[2 * D :], project.bias[2 * D :]))
+            mixed = expand(F.linear(x, project.weight[2 * D :], project.bias[2 * D :]))
         else:
-            mixed = attend(spread(project(x)), layout, self.heads, self._dropped)
+            mixed = attend(expand(project(x)), layout, self.heads, self._dropped)
         out: Tensor = self.from_heads(mixed)
         return out
 

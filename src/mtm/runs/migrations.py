@@ -12,7 +12,7 @@ from typing import Any
 from mtm.core.config import Precision
 from mtm.core.errors import RunError
 
-FORMAT = 4
+FORMAT = 5
 """Version of a run's directory; raised when an old reader could not read a new run."""
 
 
@@ -28,13 +28,16 @@ def check_format(file: Path, description: Mapping[str, Any]) -> None:
 def run_settings(description: Mapping[str, Any]) -> dict[str, Any]:
     """The settings in a run's `config.json`, with what older formats did without saying so."""
     written, settings = description["format"], {**description["train"]}
-    if written < 2:  # networks did not predict spreads yet
+    if written < 2:  # networks did not predict variances yet
         settings["model"] = settings["model"] | {"spread": False}
     if written < 3:  # nor was there another optimizer, or a share by default
         settings["optimizer"] = settings["optimizer"] | {"name": "adamw"}
         settings["complete_share"] = settings.get("complete_share") or 0.0
     if written < 4:  # random masks hid a share of each modality, never all of it
         settings["whole_modalities"] = 0.0
+    if written < 5 and "spread" in settings.get("model", {}):  # it has another name since
+        model = {**settings["model"]}
+        settings["model"] = model | {"predict_variance": model.pop("spread")}
     return settings
 
 

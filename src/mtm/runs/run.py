@@ -21,18 +21,18 @@ import numpy as np
 import torch
 
 from mtm.core.atomic_write import unfinished, write_atomically
-from mtm.runs import checkpoint
-from mtm.runs.checkpoint import Which
 from mtm.core.config import Precision, ReturnsConfig, TrainConfig
 from mtm.core.errors import ConfigError, RunError
+from mtm.core.versions import versions
 from mtm.data.modalities import Modality
-from mtm.models.mtm import MTM
-from mtm.models.network import Network, make_network
 from mtm.data.normalizer import Normalizer
 from mtm.data.returns import horizon_of
-from mtm.runs.migrations import FORMAT, check_format, run_precision, run_settings
 from mtm.data.trajectories import Metadata, TrajectoryDataset
-from mtm.core.versions import versions
+from mtm.models.mtm import MTM
+from mtm.models.network import Network, make_network
+from mtm.runs import checkpoint
+from mtm.runs.checkpoint import Which
+from mtm.runs.migrations import FORMAT, check_format, run_precision, run_settings
 
 AGENT = "agent"
 """In the `config.json` of an agent of `mtm.research.baselines`, which one it is."""

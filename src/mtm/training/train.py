@@ -95,18 +95,7 @@ def train(
     mask = mask or training_mask(config)
     _check_mask(mask, prepared.modalities, config.model.segment_length)
     resuming = _on_first_process(fabric, lambda: _open(out, description, resume, overwrite))
-    validator = None
-    if held_out is not None:
-        validator = Validator(
-            held_out,
-            description.normalizer,
-            segment_length=config.model.segment_length,
-            mask=mask,
-            hidden_only=config.loss_on == "hidden",
-            capabilities=capabilities_of(config),
-            segments=config.validation_segments,
-            seed=config.seed,
-        )
+    validator = _make_validator(held_out, description, mask)
     # Weights and dropout leave the caller's generator alone. To ask for that of every GPU would
     # take memory on each of them.
     used = [fabric.device] if fabric.device.type == "cuda" else []
@@ -117,6 +106,25 @@ def train(
         loop.run(stop_at)
     fabric.barrier()
     return runs.load_run(out)
+
+
+def _make_validator(
+    held_out: TrajectoryDataset | None, description: Description, mask: MaskFunction
+) -> Validator | None:
+    """What measures the model on held-out episodes, if there are any."""
+    if held_out is None:
+        return None
+    config = description.train
+    return Validator(
+        held_out,
+        description.normalizer,
+        segment_length=config.model.segment_length,
+        mask=mask,
+        hidden_only=config.loss_on == "hidden",
+        capabilities=capabilities_of(config),
+        segments=config.validation_segments,
+        seed=config.seed,
+    )
 
 
 def _warn_of_warmup(config: TrainConfig) -> None:

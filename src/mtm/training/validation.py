@@ -60,7 +60,7 @@ class Validator:
         self.questions = _possible_questions(capabilities, self.modalities, segment_length)
         self._parts = ("hidden",) if hidden_only else ("hidden", "visible")
         pool = Segments(dataset, segment_length)
-        numbers = pool.spread(segments, seed)
+        numbers = pool.sample(segments, seed)
         rng = generator(seed, Purpose.VALIDATION, 1)
         visible = draw_masks(mask, self.modalities, pool.present(numbers), rng)
         self._batches = []

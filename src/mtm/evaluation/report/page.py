@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mtm.control.return_targets import discount_of
 from mtm.core.atomic_write import write_atomically
 from mtm.core.errors import DataError, MTMError, RunError, require
-from mtm.evaluation.report.tables import TARGETS_NOTE, mean_and_spread, number, rolls_of
+from mtm.evaluation.report.tables import TARGETS_NOTE, mean_and_std, number, rolls_of
 from mtm.inference.run_data import held_out_episodes
 from mtm.masks.capabilities import NAMED
 from mtm.runs import checkpoint
@@ -139,15 +139,15 @@ def _acting(run: Run, say: Callable[[str], None]) -> list[Section]:
 
 def _caption(result: dict[str, Any]) -> str:
     where = f"Measured at step {result['step']:,}, seed {result['seed']}"
-    return f"{where}; mean and spread over episodes. {TARGETS_NOTE}"
+    return f"{where}; mean and standard deviation over episodes. {TARGETS_NOTE}"
 
 
 def _table(tasks: dict[str, Any]) -> str:
     rows = ["<tr><th>policy</th><th>target</th><th>asked</th><th>return</th><th>score</th></tr>"]
     for policy, chosen, roll in rolls_of(tasks):
         cells = (
-            policy, chosen, number(roll["target"]), mean_and_spread(roll["return"]),
-            mean_and_spread(roll["score"], ".1f"),
+            policy, chosen, number(roll["target"]), mean_and_std(roll["return"]),
+            mean_and_std(roll["score"], ".1f"),
         )  # fmt: skip
         rows.append("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in cells) + "</tr>")
     for name, title in (("fd", "forward dynamics"), ("id", "inverse dynamics")):

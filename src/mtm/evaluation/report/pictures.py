@@ -133,7 +133,7 @@ def open_loop_errors(
         raise ConfigError(f"{state!r} holds classes, which have no normalised error.")
     history = run.model.config.segment_length - 1
     pool = Segments(held_out, history + horizon)
-    numbers = pool.spread(starts, seed=0)
+    numbers = pool.sample(starts, seed=0)
     batch = pool.gather(numbers)
     whole = batch.present.all(axis=(1, 2))
     if not whole.any():
@@ -167,10 +167,10 @@ def asked_and_got(tasks: Mapping[str, Any], *, discounted: bool = False) -> Figu
     rolls = sorted(rolls, key=lambda roll: roll["target"])
     asked = [roll["target"] for roll in rolls]
     got = [roll["return"]["mean"] for roll in rolls]
-    spread = [roll["return"]["std"] for roll in rolls]
+    stds = [roll["return"]["std"] for roll in rolls]
     figure = Figure(figsize=(5.5, 3.2), layout="constrained")
     axes = figure.subplots()
-    axes.errorbar(asked, got, spread, color=PREDICTION, marker="o", capsize=3, label="got")
+    axes.errorbar(asked, got, stds, color=PREDICTION, marker="o", capsize=3, label="got")
     if not discounted:
         ends = [min(asked), max(asked)]
         axes.plot(ends, ends, color=TRUTH, lw=1, label="asked")
@@ -183,7 +183,7 @@ def asked_and_got(tasks: Mapping[str, Any], *, discounted: bool = False) -> Figu
             [auto["target"]], [auto["return"]["mean"]], "*", ms=14, color=INK, label="auto target"
         )
     axes.set_xlabel("discounted return asked for" if discounted else "return asked for")
-    axes.set_ylabel("return, mean and spread")
+    axes.set_ylabel("return, mean and standard deviation")
     axes.set_ylim(bottom=min(0, *got))
     axes.legend(fontsize=8, frameon=False)
     _clean(axes)

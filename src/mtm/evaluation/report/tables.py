@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from mtm.control.rollout import Episodes
+from mtm.control.rollout import EpisodeResults
 from mtm.control.scores import score
 from mtm.runs import checkpoint
 from mtm.runs.run import Run
@@ -109,7 +109,7 @@ TARGETS_NOTE = (
 
 def _acting_table(rows: list[tuple[str, str, Mapping[str, Any]]]) -> Table:
     episodes = rows[0][2]["episodes"]
-    title = f"acting: mean and spread over {episodes} episodes"
+    title = f"acting: mean and standard deviation over {episodes} episodes"
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.title_justify = "left"
     table.add_column("policy", no_wrap=True)
@@ -121,8 +121,8 @@ def _acting_table(rows: list[tuple[str, str, Mapping[str, Any]]]) -> Table:
             policy,
             chosen,
             number(roll["target"]),
-            mean_and_spread(roll["return"]),
-            mean_and_spread(roll["score"], ".1f"),
+            mean_and_std(roll["return"]),
+            mean_and_std(roll["score"], ".1f"),
             number(roll["length"]["mean"]),
         )
     return table
@@ -133,14 +133,14 @@ def number(value: float | None, form: str = ",.0f") -> str:
     return "-" if value is None else format(value, form)
 
 
-def mean_and_spread(part: Mapping[str, float | None], form: str = ",.0f") -> str:
+def mean_and_std(part: Mapping[str, float | None], form: str = ",.0f") -> str:
     """`mean ± std`, or a dash where nothing was measured."""
     if part["mean"] is None or part["std"] is None:
         return "-"
     return f"{part['mean']:{form}} ± {part['std']:{form}}"
 
 
-def print_episodes(env_id: str, episodes: Episodes, console: Console | None = None) -> None:
+def print_episodes(env_id: str, episodes: EpisodeResults, console: Console | None = None) -> None:
     """Print every episode of a policy, and their mean."""
     console = console or Console(highlight=False)
     scores = score(env_id, episodes.returns)

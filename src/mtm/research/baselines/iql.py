@@ -18,7 +18,7 @@ LOG_STD_RANGE = (-5.0, 2.0)
 
 
 class Gaussian(nn.Module):
-    """Mean by a network, within [-1, 1]; spread learned, and the same for all states."""
+    """Mean by a network, within [-1, 1]; deviation learned, and the same for all states."""
 
     def __init__(self, network: nn.Module, action_size: int) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Gaussian(nn.Module):
         self.log_std = nn.Parameter(torch.zeros(action_size))
 
     def forward(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and spread, (n, A) each."""
+        """Mean and standard deviation, (n, A) each."""
         mean = torch.tanh(self.network(states))
         return mean, self.log_std.clamp(*LOG_STD_RANGE).exp().expand_as(mean)
 
@@ -73,5 +73,5 @@ class IQL(ActorCritic):
         """
         returns = episode_returns(training)
         known = returns[~np.isnan(returns)]
-        spread = float(np.ptp(known)) if len(known) else 0.0
-        return float(training.lengths.max()) / spread if spread > 0 else 1.0
+        range_of_returns = float(np.ptp(known)) if len(known) else 0.0
+        return float(training.lengths.max()) / range_of_returns if range_of_returns > 0 else 1.0

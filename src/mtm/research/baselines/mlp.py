@@ -30,7 +30,7 @@ def mlp_config(capability: Capability, scale: str = "cpu") -> TrainConfig:
         width={"tiny": 64, "cpu": 512, "paper": 1024}[scale],
         encoder_layers=2,
         dropout=0.0,
-        spread=False,
+        predict_variance=False,
     )
     returns = ("returns",) if capability == "rcbc" else ()
     common = replace(

@@ -63,7 +63,7 @@ class Scaling:
 
 
 @dataclass(frozen=True)
-class Batch:
+class TransitionBatch:
     """B transitions.
 
     Attributes:
@@ -92,12 +92,12 @@ class Transitions:
         self.dataset, self.scaling = dataset, scaling
         self.index = TransitionIndex(dataset, scaling.states, scaling.actions)
 
-    def draw(self, batch_size: int, seed: int, step: int) -> Batch:
+    def draw(self, batch_size: int, seed: int, step: int) -> TransitionBatch:
         """The transitions of one step: uniform, a pure function of (seed, step)."""
         steps, after, ended = self.index.draw(batch_size, generator(seed, Purpose.SEGMENTS, step))
         arrays, scaling = self.dataset.arrays, self.scaling
         states, rewards = arrays[scaling.states.name], arrays[REWARDS].reshape(-1)
-        return Batch(
+        return TransitionBatch(
             scaling.scale_states(states[steps]),
             scaling.scale_actions(arrays[scaling.actions.name][steps]),
             torch.from_numpy(rewards[steps]).unsqueeze(1),

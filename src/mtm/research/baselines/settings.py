@@ -80,7 +80,7 @@ class TD3BCConfig:
     alpha: float = 2.5
     """Weight of the values against cloning."""
     policy_noise: float = 0.2
-    """Spread of the noise on the target's actions."""
+    """Standard deviation of the noise on the target's actions."""
     noise_clip: float = 0.5
     """Largest noise."""
     actor_every: int = 2

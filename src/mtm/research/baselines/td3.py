@@ -161,7 +161,7 @@ class _Training:
                 progress.at(step, f"return {row['return_mean']:,.1f}")
 
     def _evaluate(self, step: int) -> dict[str, float]:
-        """Mean and spread of the returns of some episodes, always the same starts."""
+        """Mean and standard deviation of the returns of some episodes, always the same starts."""
         count = self.config.evaluation_episodes
         episodes = rollout({"td3": self.policy}, self.env_id, episodes=count)["td3"]
         if episodes.failures:

@@ -27,7 +27,7 @@ from mtm.inference.encoders import StateActionEncoder, StepEncoder, encode_all
 from mtm.research.baselines.td3_config import TD3Config
 from mtm.research.baselines.td3_data import EncodedTransitions
 from mtm.research.baselines.td3_networks import (
-    Policy,
+    TD3Actor,
     frozen_observer,
     head,
     make_pair,
@@ -59,7 +59,7 @@ class TD3Agent(nn.Module):
         super().__init__()
         self.observer = frozen_observer(config, run)
         observed = state_size if self.observer is None else self.observer.features
-        policy = Policy(tuned_encoder(config, run), observed, config.hidden, low, high)
+        policy = TD3Actor(tuned_encoder(config, run), observed, config.hidden, low, high)
         pair = make_pair(config, run)
         if isinstance(pair, StateActionEncoder):
             paired = pair.features
@@ -86,7 +86,7 @@ class TD3Agent(nn.Module):
         self.adam = self._make_adam(config)
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> TD3Actor:
         """The actor's network."""
         return self._networks[0]
 

@@ -12,7 +12,7 @@ from mtm.research.baselines.td3_config import TD3Config
 from mtm.runs.run import Run
 
 
-class Policy(nn.Module):
+class TD3Actor(nn.Module):
     """What the actor reads, to an action.
 
     Args:
@@ -47,7 +47,7 @@ class Policy(nn.Module):
         return action
 
 
-class Pair(nn.Module):
+class StateActionPair(nn.Module):
     """A state and an action side by side, for the critics.
 
     Args:
@@ -100,10 +100,10 @@ def tuned_encoder(config: TD3Config, run: Run | None) -> StateEncoder | None:
     return encoder
 
 
-def make_pair(config: TD3Config, run: Run | None) -> Pair | StateActionEncoder:
+def make_pair(config: TD3Config, run: Run | None) -> StateActionPair | StateActionEncoder:
     """What makes of a state and an action what the critics read."""
     if run is None or not config.variant.startswith("state-action-"):
-        return Pair(tuned_encoder(config, run))
+        return StateActionPair(tuned_encoder(config, run))
     trainable = config.variant.endswith("-finetuned")
     encoder = StateActionEncoder(run, trainable=trainable, with_state=config.with_state)
     encoder.eval()

@@ -29,7 +29,7 @@ LOG_STD_RANGE = (-20.0, 2.0)
 
 
 class Actor:
-    """A Gaussian squashed by tanh, whose mean and spread are a ReLU network of the observation.
+    """A Gaussian squashed by tanh; mean and deviation are a ReLU network of the observation.
 
     Args:
         weights: SAC's actor: `latent_pi.N.*`, `mu.*`, `log_std.*`.

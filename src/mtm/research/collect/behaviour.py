@@ -17,7 +17,7 @@ from mtm.core.errors import ConfigError, require
 from mtm.research.collect.actor import Actor, read_policy
 from mtm.research.collect.agents import EXTRA, Snapshot, Training, load_snapshot
 from mtm.research.collect.d4rl_recipes import (
-    Part,
+    RecordedRows,
     choose_expert,
     choose_medium,
     record_policy,
@@ -32,7 +32,7 @@ FILES = (*(f"{kind}.hdf5" for kind in KINDS), "learning-curve.png")
 
 
 @dataclass(frozen=True)
-class Settings:
+class CollectSettings:
     """What to collect; the same settings go on with the same collection.
 
     Attributes:
@@ -57,7 +57,9 @@ class Settings:
             raise ConfigError(f"--seed must not be negative, got {self.seed}.")
 
 
-def collect(settings: Settings, out: Path, console: Console, *, overwrite: bool = False) -> Folder:
+def collect(
+    settings: CollectSettings, out: Path, console: Console, *, overwrite: bool = False
+) -> Folder:
     """Collect, or go on with a collection that was interrupted.
 
     Returns:
@@ -90,7 +92,7 @@ def collect(settings: Settings, out: Path, console: Console, *, overwrite: bool 
 class _Job:
     """One call of `collect`, after everything has been checked."""
 
-    settings: Settings
+    settings: CollectSettings
     folder: Folder
     size: Sizes
     limit: int
@@ -128,32 +130,32 @@ class _Job:
 
     def _write_kinds(
         self, training: Recording, expert: Snapshot, medium: Snapshot
-    ) -> dict[str, Sequence[Part]]:
+    ) -> dict[str, Sequence[RecordedRows]]:
         work, parts = self.folder.work, {}
         for kind, chosen in (("expert", expert), ("medium", medium)):
             text = f"SAC after {chosen.step} steps, with its own noise"
             parts[kind] = [self._record(kind, load_snapshot(work, chosen.step), text)]
         # A snapshot is taken where an episode ends, so its step is a whole number of episodes.
-        parts["medium-replay"] = [Part(training, medium.step)]
+        parts["medium-replay"] = [RecordedRows(training, medium.step)]
         self._write("medium-replay", parts["medium-replay"], f"SAC's first {medium.step} steps")
         parts["medium-expert"] = [*parts["medium"], *parts["expert"]]
         self._write("medium-expert", parts["medium-expert"], "medium, then expert")
         return dict(parts)
 
-    def _record(self, kind: str, weights: Mapping[str, Tensor], behaviour: str) -> Part:
+    def _record(self, kind: str, weights: Mapping[str, Tensor], behaviour: str) -> RecordedRows:
         """Record a policy and write its file, unless an earlier sitting has done it."""
         s, rows = self.settings, self.folder.work / f"{kind}.rows"
         if (self.folder.path / f"{kind}.hdf5").exists() and rows.exists():
             count = rows.stat().st_size // row_dtype(self.size).itemsize
             recording = Recording(rows, self.size, count)
-            return Part(recording, recording.rows)
+            return RecordedRows(recording, recording.rows)
         seed = s.seed + 1 + KINDS.index(kind)
         recording = record_policy(weights, s.env_id, rows, s.record, seed, self.console)
-        part = Part(recording, recording.rows)
+        part = RecordedRows(recording, recording.rows)
         self._write(kind, [part], behaviour)
         return part
 
-    def _write(self, kind: str, parts: Sequence[Part], behaviour: str) -> None:
+    def _write(self, kind: str, parts: Sequence[RecordedRows], behaviour: str) -> None:
         attributes = {
             "env_id": self.settings.env_id,
             "behaviour": behaviour,

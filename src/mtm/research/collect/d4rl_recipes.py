@@ -30,7 +30,7 @@ COLUMNS = ("observations", "actions", "rewards", "terminals", "timeouts")
 
 
 @dataclass(frozen=True)
-class Part:
+class RecordedRows:
     """The first `rows` rows of a recording."""
 
     recording: Recording
@@ -68,7 +68,7 @@ def record_policy(
     return recording
 
 
-def write_hdf5(path: Path, parts: Sequence[Part], attributes: Mapping[str, Any]) -> None:
+def write_hdf5(path: Path, parts: Sequence[RecordedRows], attributes: Mapping[str, Any]) -> None:
     """Write recordings one after the other in D4RL's layout, a bounded piece at a time.
 
     Raises:
@@ -96,7 +96,7 @@ def write_hdf5(path: Path, parts: Sequence[Part], attributes: Mapping[str, Any])
         raise RunError(f"could not write {path}: {error}. Make room and go on.") from error
 
 
-def summarize(parts: Sequence[Part], env_id: str) -> dict[str, Any]:
+def summarize(parts: Sequence[RecordedRows], env_id: str) -> dict[str, Any]:
     """Episodes, steps and returns of a file."""
     returns = np.concatenate([part.recording.returns(part.rows) for part in parts])
     scores = score(env_id, returns)

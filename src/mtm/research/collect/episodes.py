@@ -106,7 +106,7 @@ def list_episodes(folder: Path) -> list[EpisodeFile]:
     return sorted(EpisodeFile(int(m[1]), int(m[2]), path) for m, path in found if m)
 
 
-class Batch(NamedTuple):
+class ReplayBatch(NamedTuple):
     """Transitions: (B, observation), (B, action), (B,), (B, observation)."""
 
     states: Tensor
@@ -139,12 +139,12 @@ class Replay:
         self._led_to[self._head] = False  # what led to the oldest row has just been replaced
         self.size = min(self.size + n, capacity)
 
-    def draw(self, rng: np.random.Generator, count: int) -> Batch:
+    def draw(self, rng: np.random.Generator, count: int) -> ReplayBatch:
         """Draw transitions: `observation[i - 1]` with `action[i]`."""
         rows = rng.integers(self.size, size=count)
         while (unfit := ~self._led_to[rows]).any():
             rows[unfit] = rng.integers(self.size, size=int(unfit.sum()))
-        return Batch(
+        return ReplayBatch(
             torch.from_numpy(self.observations[rows - 1]),
             torch.from_numpy(self._actions[rows]),
             torch.from_numpy(self._discounts[rows]),

@@ -49,7 +49,7 @@ COMPARED_STEPS = 100_000
 
 
 @dataclass(frozen=True)
-class Settings:
+class ExploreSettings:
     """What to collect; the same settings go on with the same collection.
 
     Attributes:
@@ -75,7 +75,9 @@ class Settings:
             raise ConfigError(unknown("--explore-reward", self.reward, REWARDS))
 
 
-def explore(settings: Settings, out: Path, console: Console, *, overwrite: bool = False) -> Folder:
+def explore(
+    settings: ExploreSettings, out: Path, console: Console, *, overwrite: bool = False
+) -> Folder:
     """Explore, or go on with an exploration that was interrupted.
 
     Returns:
@@ -103,7 +105,7 @@ def explore(settings: Settings, out: Path, console: Console, *, overwrite: bool 
 class _Exploration:
     """Episode after episode, from the first or from where an earlier sitting stopped."""
 
-    def __init__(self, settings: Settings, folder: Folder, env: Environment) -> None:
+    def __init__(self, settings: ExploreSettings, folder: Folder, env: Environment) -> None:
         self._settings, self._env, self._out = settings, env, folder.path
         self._agent_file = folder.work / "agent.pt"
         self._sizes = sizes(env)
@@ -179,7 +181,9 @@ def _scaled(env: Environment, action: NDArray[Any]) -> NDArray[np.float32]:
     return scaled.astype(np.float32)
 
 
-def _compare(settings: Settings, out: Path, env: Environment, console: Console) -> dict[str, Any]:
+def _compare(
+    settings: ExploreSettings, out: Path, env: Environment, console: Console
+) -> dict[str, Any]:
     """Draw the coverage beside as many states of random actions; returns the numbers."""
     from mtm.research.collect.pictures import coverage_maps, save
 

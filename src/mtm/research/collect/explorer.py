@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from mtm.core.atomic_write import write_atomically
 from mtm.core.errors import RunError
-from mtm.research.collect.episodes import Batch, Replay
+from mtm.research.collect.episodes import Replay, ReplayBatch
 from mtm.research.collect.protorl import IntrinsicReward, Nearest, Prototypes, follow
 from mtm.research.collect.recorder import Sizes
 
@@ -89,7 +89,7 @@ class Explorer(nn.Module):
         noise = rng.standard_normal(action.shape, np.float32) * NOISE
         return np.asarray(np.clip(action + noise, -1, 1), np.float32)
 
-    def learn(self, batch: Batch) -> float:
+    def learn(self, batch: ReplayBatch) -> float:
         """One update of everything; returns the mean intrinsic reward of the batch."""
         states, next_states = self._normalized(batch.states), self._normalized(batch.next_states)
         # Rewarded before they are learned from: a state among the known is no news to itself.

@@ -14,8 +14,8 @@ from mtm.research.experiments.result_tables import (
     CHECKPOINTS,
     ERRORS,
     Claim,
+    Comparison,
     Drawing,
-    Pair,
     Table,
     Which,
     claim,
@@ -144,7 +144,7 @@ def _records(results: Sequence[Result], data: DataFacts, task: str) -> list[dict
                 target=target,
                 unit=unit,
                 paper=figure.mean if figure else None,
-                paper_spread=figure.spread if figure else None,
+                paper_std=figure.std if figure else None,
             )
             for which in CHECKPOINTS
             for target in targets
@@ -161,9 +161,9 @@ def _mark(mtm: Number | None, specialised: Number | None, task: str) -> str:
 
 
 def _claims(results: Sequence[Result], sets: Sequence[DataFacts]) -> list[Claim]:
-    def pairs(other: str, tasks: Sequence[str]) -> list[Pair]:
+    def pairs(other: str, tasks: Sequence[str]) -> list[Comparison]:
         return [
-            Pair(
+            Comparison(
                 f"{d.name} {task.upper()}",
                 number(results, d, "mtm", task),
                 number(results, d, other, task),
@@ -175,7 +175,10 @@ def _claims(results: Sequence[Result], sets: Sequence[DataFacts]) -> list[Claim]
 
     return [
         claim("MTM is comparable to S-MTM or better, in most cases", pairs("s-mtm", CAPABILITIES)),
-        claim("MTM's RCBC is within the spread of S-MTM's or better", pairs("s-mtm", ("rcbc",))),
+        claim(
+            "MTM's RCBC is within the standard deviation of S-MTM's or better",
+            pairs("s-mtm", ("rcbc",)),
+        ),
         claim("MTM matches specialised MLPs", pairs("mlp", CAPABILITIES)),
     ]
 
@@ -212,4 +215,4 @@ def _shown(figure: paper.Figure | None, task: str) -> str:
     if figure is None:
         return "-"
     form = ".3f" if task in ERRORS else ".2f"
-    return f"{figure.mean:{form}} ± {figure.spread:{form}}"
+    return f"{figure.mean:{form}} ± {figure.std:{form}}"

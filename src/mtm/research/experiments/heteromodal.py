@@ -12,8 +12,8 @@ from mtm.research.experiments.data import DataFacts, facts
 from mtm.research.experiments.over_seeds import Lead, Number, text
 from mtm.research.experiments.result_tables import (
     CHECKPOINTS,
+    Comparison,
     Drawing,
-    Pair,
     Table,
     Which,
     claim,
@@ -112,10 +112,13 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
         "the stages do from what the episodes without actions do. Both are trained with the "
         "same masks. The paper shows a figure without numbers, at 1 % of a million steps.",
         "The models of the labelled share alone know the states and returns of the other episodes "
-        "only by their mean, spread and best, for the normalisation and the target.",
+        "only by their mean, standard deviation and best, for the normalisation and the target.",
         recipes.WHAT_ACTING_SEES,
     )
-    leads: dict[str, Lead] = {"": "better", ", by more than the spread": "clearly better"}
+    leads: dict[str, Lead] = {
+        "": "better",
+        ", by more than the standard deviation": "clearly better",
+    }
     claims = [
         claim(
             f"Heteromodal MTM improves over {other}{by}",
@@ -145,10 +148,10 @@ def records_at_shares(results: Sequence[Result], series: Iterable[str]) -> list[
     ]
 
 
-def pairs(results: Sequence[Result], ours: str, other: str) -> list[Pair]:
+def pairs(results: Sequence[Result], ours: str, other: str) -> list[Comparison]:
     """Two series at every share of every data set."""
     return [
-        Pair(
+        Comparison(
             f"{d.name} {share:.0%}", score(results, d, ours, share), score(results, d, other, share)
         )
         for d in data_sets(results)

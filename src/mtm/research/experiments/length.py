@@ -9,8 +9,8 @@ from mtm.research.experiments import pictures, recipes
 from mtm.research.experiments.data import DataFacts
 from mtm.research.experiments.over_seeds import Number, text
 from mtm.research.experiments.result_tables import (
+    Comparison,
     Drawing,
-    Pair,
     Table,
     Which,
     claim,
@@ -69,7 +69,8 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
         out / "length.png", panels, xlabel="T, steps of a segment", ylabel="RCBC score", log=True
     )
     pairs = [
-        Pair(d.name, _score(results, d, lengths[-1]), _score(results, d, lengths[0])) for d in sets
+        Comparison(d.name, _score(results, d, lengths[-1]), _score(results, d, lengths[0]))
+        for d in sets
     ]
     first, last = lengths[0], lengths[-1]
     claims = [claim(f"longer segments act better (T = {last} against {first})", pairs, "better")]

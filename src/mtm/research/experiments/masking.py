@@ -9,8 +9,8 @@ from mtm.research.experiments import paper, pictures, recipes
 from mtm.research.experiments.data import DataFacts
 from mtm.research.experiments.over_seeds import Number, text
 from mtm.research.experiments.result_tables import (
+    Comparison,
     Drawing,
-    Pair,
     Table,
     Which,
     claim,
@@ -57,7 +57,7 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
         for mask in MASKS:
             figure = _paper(d, mask)
             numbers = {title: _score(results, d, mask, *view) for title, view in COLUMNS.items()}
-            shown = f"{figure.mean:.2f} ± {figure.spread:.2f}" if figure else "-"
+            shown = f"{figure.mean:.2f} ± {figure.std:.2f}" if figure else "-"
             rows.append([d.name, mask, *(text(n) for n in numbers.values()), shown])
             records += [
                 record(
@@ -76,9 +76,11 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
         out / "masking.png", {"RCBC, last checkpoint, target auto": bars}, ylabel="score"
     )
 
-    def pairs(other: str) -> list[Pair]:
+    def pairs(other: str) -> list[Comparison]:
         return [
-            Pair(d.name, _score(results, d, "random-autoregressive"), _score(results, d, other))
+            Comparison(
+                d.name, _score(results, d, "random-autoregressive"), _score(results, d, other)
+            )
             for d in sets
         ]
 

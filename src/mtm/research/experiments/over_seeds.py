@@ -1,4 +1,4 @@
-"""A number from several seeds: mean, spread, and how sure one can be of the mean."""
+"""A number from several seeds: mean, standard deviation, and how sure one can be of the mean."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Number:
         return statistics.fmean(self.values)
 
     @property
-    def spread(self) -> float | None:
+    def std(self) -> float | None:
         """Standard deviation over the seeds (n - 1); None for one seed."""
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
@@ -50,16 +50,16 @@ class Number:
     def interval(self) -> float | None:
         """Half the 95 % confidence interval of the mean; None for fewer than 3 seeds."""
         n = len(self.values)
-        if n < SEEDS_FOR_INTERVAL or self.spread is None:
+        if n < SEEDS_FOR_INTERVAL or self.std is None:
             return None
         t = _T[n - 2] if n - 2 < len(_T) else _T_BEYOND
-        return t * self.spread / math.sqrt(n)
+        return t * self.std / math.sqrt(n)
 
     def text(self, form: str = ".1f") -> str:
-        """`mean ± spread [low, high]`, as far as there are seeds."""
+        """`mean ± std [low, high]`, as far as there are seeds."""
         text = format(self.mean, form)
-        if self.spread is not None:
-            text += f" ± {self.spread:{form}}"
+        if self.std is not None:
+            text += f" ± {self.std:{form}}"
         if self.interval is not None:
             low, high = self.mean - self.interval, self.mean + self.interval
             text += f" [{low:{form}}, {high:{form}}]"
@@ -69,7 +69,7 @@ class Number:
         """Plain data."""
         return {
             "mean": self.mean,
-            "spread": self.spread,
+            "std": self.std,
             "interval": self.interval,
             "seeds": len(self.values),
             "values": list(self.values),
@@ -82,14 +82,14 @@ def text(number: Number | None, form: str = ".1f") -> str:
 
 
 Lead: TypeAlias = Literal["comparable", "better", "clearly better"]
-"""How far ahead a number is: behind by no more than the larger spread of the two; ahead; ahead by
-more than that spread."""
+"""How far ahead a number is: behind by no more than the larger deviation of the two; ahead;
+ahead by more than that."""
 
 
 def is_ahead(a: Number, b: Number, lead: Lead, *, higher_is_better: bool = True) -> bool:
     """Whether `a` has this lead over `b`."""
-    spread = max(a.spread or 0.0, b.spread or 0.0)
+    std = max(a.std or 0.0, b.std or 0.0)
     gain = a.mean - b.mean if higher_is_better else b.mean - a.mean
     if lead == "comparable":
-        return gain >= -spread
-    return gain > (spread if lead == "clearly better" else 0.0)
+        return gain >= -std
+    return gain > (std if lead == "clearly better" else 0.0)

@@ -17,14 +17,15 @@ from mtm.research.experiments.runner import Result
 from mtm.research.experiments.scales import Scale
 
 HOW_TO_READ = (
-    "`mean ± spread [low, high]`: mean and standard deviation over seeds (n - 1), and the 95 % "
+    "`mean ± std [low, high]`: mean and standard deviation over seeds (n - 1), and the 95 % "
     "confidence interval of the mean (Student's t) where there are at least 3 seeds; one seed has "
-    "neither. In pictures, dots are seeds, and bands the spread. `last` is the newest checkpoint, "
+    "neither. In pictures, dots are seeds, and bands the standard deviation. `last` is the "
+    "newest checkpoint, "
     "`best` the one with the lowest held-out loss. "
     "`auto`: the 95 % quantile of the data's episode returns is asked for; `fixed`: the best of "
     "them; \\* was chosen by looking at the environment, and does not compare with methods that "
     "do not look. A claim holds if it does in most of the cases that were measured; "
-    "*comparable* allows the larger spread of the two."
+    "*comparable* allows the larger standard deviation of the two."
 )
 
 

@@ -19,7 +19,7 @@ hopper      medium-expert  52.5 105.4  91.5 110.0 23.7 101.7 107.6 112.4
 walker2d    medium-expert 107.5 108.8 109.6 101.9 44.6 106.0 108.1 110.2
 """
 
-# Environment, kind, task; mean and spread of MLP, S-MTM and MTM (its appendix, 4 seeds).
+# Environment, kind, task; mean and deviation of MLP, S-MTM and MTM (its appendix, 4 seeds).
 _CAPABILITIES = """
 hopper      expert        bc   111.14 0.33  111.81 0.18  107.35 7.77
 hopper      expert        rcbc 111.17 0.56  112.64 0.47  112.49 0.37
@@ -97,10 +97,10 @@ pen    medium-replay bc no   rcbc yes  id yes  fd yes
 
 
 class Figure(NamedTuple):
-    """A mean, with its spread over seeds."""
+    """A mean, with its standard deviation over seeds."""
 
     mean: float
-    spread: float
+    std: float
 
 
 def _rows(text: str) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""Bars with a dot for every seed and curves with their spread over seeds, as PNG files."""
+"""Bars with a dot for every seed and curves with a band of one standard deviation, as PNG files."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ def lines(
                 continue
             xs = [x for x, _ in points]
             means = [n.mean for _, n in points]
-            spreads = [n.spread or 0.0 for _, n in points]
+            stds = [n.std or 0.0 for _, n in points]
             colour = colours[name]
             ax.plot(xs, means, color=colour, marker="o", ms=3, lw=1.2, label=name)
-            low = [m - s for m, s in zip(means, spreads, strict=True)]
-            high = [m + s for m, s in zip(means, spreads, strict=True)]
+            low = [m - s for m, s in zip(means, stds, strict=True)]
+            high = [m + s for m, s in zip(means, stds, strict=True)]
             ax.fill_between(xs, low, high, color=colour, alpha=0.15, lw=0)
         if levels and title in levels:
             ax.axhline(levels[title], color="#333333", ls="--", lw=1)

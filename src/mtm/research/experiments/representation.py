@@ -24,8 +24,8 @@ from mtm.research.experiments import pictures, recipes
 from mtm.research.experiments.data import absolute, name_of
 from mtm.research.experiments.over_seeds import Lead, Number, text
 from mtm.research.experiments.result_tables import (
+    Comparison,
     Drawing,
-    Pair,
     Table,
     claim,
     over_seeds,
@@ -59,7 +59,7 @@ CLAIMS: dict[str, tuple[str, Lead]] = {
     "updates": ("reaches raw TD3's final return in fewer updates", "better"),
     "seconds": ("reaches it in less time", "better"),
     "area, by updates": (
-        "has the larger area under its curve, by more than the spread",
+        "has the larger area under its curve, by more than the standard deviation",
         "clearly better",
     ),
 }
@@ -115,7 +115,7 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
     results = [r for r in results if r.spec.method == "td3"]
     tasks = list(dict.fromkeys(r.spec.data for r in results))
     rows, records = [], []
-    pairs: dict[tuple[str, str], list[Pair]] = {}
+    pairs: dict[tuple[str, str], list[Comparison]] = {}
     for task in tasks:
         measured = {variant: _measure(results, task, variant) for variant in VARIANTS}
         raw = measured[RAW]
@@ -125,7 +125,9 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
             numbers = mine.numbers | {f"{unit} / raw's": _over(mine, raw, unit) for unit in UNITS}
             records += [record(number, **what, what=name) for name, number in numbers.items()]
             for name in CLAIMS:
-                pair = Pair(name_of(task), mine.numbers[name], raw.numbers[name], name not in UNITS)
+                pair = Comparison(
+                    name_of(task), mine.numbers[name], raw.numbers[name], name not in UNITS
+                )
                 pairs.setdefault((variant, name), []).append(pair)
     claims = [
         claim(f"{variant} {text_of}", pairs.get((variant, name), []), lead)

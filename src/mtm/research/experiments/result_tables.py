@@ -74,7 +74,7 @@ class Drawing:
 
 
 @dataclass(frozen=True)
-class Pair:
+class Comparison:
     """Two numbers that a claim compares, and where they are from."""
 
     where: str
@@ -83,7 +83,7 @@ class Pair:
     higher_is_better: bool = True
 
 
-def claim(text: str, pairs: Iterable[Pair], lead: Lead = "comparable") -> Claim:
+def claim(text: str, pairs: Iterable[Comparison], lead: Lead = "comparable") -> Claim:
     """Whether something holds in most of the cases that were measured.
 
     Args:
@@ -149,7 +149,7 @@ def record(number: Number | None, **what: Any) -> dict[str, Any]:
     """A line of the CSV: what the number is, and the number."""
     empty: dict[str, Any] = {
         "mean": None,
-        "spread": None,
+        "std": None,
         "interval": None,
         "seeds": 0,
         "values": [],

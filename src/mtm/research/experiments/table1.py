@@ -11,8 +11,8 @@ from mtm.research.experiments.over_seeds import Number, text
 from mtm.research.experiments.result_tables import (
     NOT_RUN,
     Claim,
+    Comparison,
     Drawing,
-    Pair,
     Table,
     Which,
     claim,
@@ -155,8 +155,10 @@ def _rows(results: Sequence[Result], data: DataFacts) -> list[list[str]]:
 
 
 def _claims(results: Sequence[Result], sets: Sequence[DataFacts]) -> list[Claim]:
-    def pairs(other: str) -> list[Pair]:
-        return [Pair(d.name, score(results, d, "mtm"), score(results, d, other)) for d in sets]
+    def pairs(other: str) -> list[Comparison]:
+        return [
+            Comparison(d.name, score(results, d, "mtm"), score(results, d, other)) for d in sets
+        ]
 
     return [
         claim("MTM's RCBC outperforms DT", pairs("dt"), "better"),

@@ -1,0 +1,1 @@
+"""A run is a directory: description, checkpoints, loading."""
