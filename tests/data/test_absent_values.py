@@ -177,3 +177,45 @@ def test_absent_returns_come_from_absent_rewards() -> None:
         mask = data.known("returns")
         assert np.array_equal(mask, known[0].known("returns"))
         assert np.array_equal(data.arrays["returns"][mask], known[0].arrays["returns"][mask])
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_an_episode_does_not_tell_what_is_stored(runs, name: str) -> None:
+    """Fed to `predict` as it comes, it is answered as one whose gaps are marked by hand."""
+    data = with_stored(name)
+    want = ["states", "returns", "actions", "phase"]
+    for index in (0, 1, 3, 7):  # each lacks something else as a whole
+        steps = slice(index * LENGTH, (index + 1) * LENGTH)
+        known = {n: data.known(n)[steps] for n in ("states", "actions", "rewards", "phase")}
+        episode = data.episode(index)
+        for key in ("states", "actions", "rewards"):
+            gaps = np.isnan(episode[key]).reshape(LENGTH, -1)
+            assert np.array_equal(~gaps.any(axis=1), known[key])
+            assert np.array_equal(~gaps.all(axis=1), known[key])
+        assert np.array_equal(~np.ma.getmaskarray(episode["phase"]), known["phase"])
+        assert np.array_equal(np.asarray(episode["phase"]) == -1, ~known["phase"])
+        given = {n: episode[n] for n in ("states", "actions", "phase")}
+        marked = {n: data.arrays[n][steps] for n in given}
+        marks = {n: known[n] for n in given}
+        found = mtm.predict(runs[name], given, want)
+        meant = mtm.predict(runs[name], marked, want, present=marks)
+        for key in want:
+            assert np.isfinite(found[key]).all()
+            assert np.array_equal(found[key], meant[key])
+
+
+def test_episodes_are_a_data_set_again() -> None:
+    data = with_stored("nan")
+    episodes = [data.episode(i) for i in range(data.num_episodes)]
+    again = TrajectoryDataset.from_episodes(episodes, nan_is_absent=True)
+    assert again.modalities == data.modalities
+    assert all(np.array_equal(again.known(n), data.known(n)) for n in data.names)
+
+
+def test_a_masked_class_is_a_gap_and_an_unmasked_one_is_checked(runs) -> None:
+    states = builtin.point_mass(1, LENGTH).arrays["states"]
+    phase = np.ma.MaskedArray(np.full(LENGTH, 7), mask=True)
+    assert mtm.predict(runs["nan"], {"states": states, "phase": phase}, "phase")["phase"].max() < 3
+    phase[3] = 7
+    with pytest.raises(mtm.MTMError, match="'phase' holds 7.0; its classes are the whole numbers"):
+        mtm.predict(runs["nan"], {"states": states, "phase": phase}, "phase")

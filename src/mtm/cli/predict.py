@@ -82,13 +82,8 @@ def _predict_episode(
 ) -> dict[str, NDArray[Any]]:
     from mtm.inference.queries import predict
 
-    steps = slice(int(dataset.starts[index]), int(dataset.ends[index]))
+    episode = dataset.episode(index)
     try:
-        return predict(
-            run,
-            {name: np.nan_to_num(dataset.arrays[name][steps]) for name in given},
-            want,
-            present={name: dataset.known(name)[steps] for name in given},
-        )
+        return predict(run, {name: episode[name] for name in given}, want)
     except DataError as error:
         raise DataError(f"episode {index}: {error}") from error

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from mtm.core.errors import DataError, unknown
 from mtm.data import simulate_missing
 from mtm.data import validate_arrays as validate
+from mtm.data.flattening import flatten, unmasked
 from mtm.data.modalities import (
     BoolArray,
     IntArray,
@@ -26,6 +27,9 @@ from mtm.data.modalities import (
     infer_modalities,
 )
 from mtm.data.splitting import episodes_to_hold_out
+
+ABSENT_CLASS = -1
+"""What `episode` gives in the place of an absent class, which no class is."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,8 @@ class TrajectoryDataset:
             modalities: Names, kinds and order; guessed from names and dtypes where not given
                 (a one-dimensional integer array is discrete, of 1,000 classes at most; declare
                 those that have more).
-            present: For each modality that is absent somewhere, (N,) booleans.
+            present: For each modality that is absent somewhere, (N,) booleans. A step that is
+                masked (`numpy.ma`) is absent as well.
             metadata: Source, environment, horizon.
             nan_is_absent: Take a value with NaN in it as absent, rather than as a fault.
             terminated: Whether each episode ended in a terminal state, (E,) booleans, if known.
@@ -110,6 +115,10 @@ class TrajectoryDataset:
         converted = {name: validate.as_array(name, values) for name, values in arrays.items()}
         bounds = validate.as_offsets(offsets)
         known = {name: np.asarray(mask) for name, mask in (present or {}).items()}
+        for name, array in converted.items():
+            if isinstance(array, np.ma.MaskedArray):
+                converted[name] = array.data
+                known[name] = known.get(name, True) & unmasked(array)
         marks = validate.presence_faults(known, converted)
         if modalities is None:
             validate.raise_if(marks)
@@ -146,35 +155,16 @@ class TrajectoryDataset:
     ) -> TrajectoryDataset:
         """Build from a list of episodes, each a dict of (length, *shape) arrays.
 
-        An episode may lack a modality that others have: it is absent there.
+        An episode may lack a modality that others have: it is absent there, and so is a step that
+        is masked (`numpy.ma`).
 
         Raises:
             DataError: As `from_arrays`.
         """
-        if not episodes:
-            raise DataError("the data set is empty: it has no episodes.")
-        parts = [{name: validate.as_array(name, v) for name, v in e.items()} for e in episodes]
-        lengths = [validate.episode_length(i, part) for i, part in enumerate(parts)]
-        names = list(dict.fromkeys(name for part in parts for name in part))
-        arrays, present = {}, {}
-        for name in names:
-            example = next(part[name] for part in parts if name in part)
-            for i, part in enumerate(parts):
-                if name in part and part[name].shape[1:] != example.shape[1:]:
-                    raise DataError(
-                        f"modality {name!r} has shape {part[name].shape[1:]} in episode {i}, "
-                        f"but {example.shape[1:]} in an earlier one; all episodes must agree."
-                    )
-            arrays[name] = np.concatenate(
-                [
-                    part.get(name, np.zeros((n, *example.shape[1:]), example.dtype))
-                    for part, n in zip(parts, lengths, strict=True)
-                ]
-            )
-            present[name] = np.repeat([name in part for part in parts], lengths)
+        arrays, offsets, present = flatten(episodes)
         return cls.from_arrays(
             arrays,
-            np.concatenate([[0], np.cumsum(lengths)]),
+            offsets,
             modalities=modalities,
             present=present,
             metadata=metadata,
@@ -220,9 +210,20 @@ class TrajectoryDataset:
         raise DataError(unknown("modality", name, self.names))
 
     def episode(self, index: int) -> dict[str, NDArray[Any]]:
-        """A copy of one episode: name -> (length, *shape)."""
+        """A copy of one episode: name -> (length, *shape).
+
+        Where a value is absent there is NaN. Classes have no NaN: a discrete modality that is
+        absent somewhere in the data set comes as a `numpy.ma.MaskedArray`, masked where it is, with
+        -1 below the mask. `mtm.predict` takes both as gaps.
+        """
         steps = slice(int(self.starts[index]), int(self.ends[index]))
-        return {name: array[steps].copy() for name, array in self.arrays.items()}
+        values = {name: array[steps].copy() for name, array in self.arrays.items()}
+        for name, known in self.present.items():
+            absent = ~known[steps]
+            values[name][absent] = np.nan if values[name].dtype.kind == "f" else ABSENT_CLASS
+            if values[name].dtype.kind != "f":
+                values[name] = np.ma.MaskedArray(values[name], absent, fill_value=ABSENT_CLASS)
+        return values
 
     def split(
         self, fraction: float = 0.05, seed: int = 0

@@ -22,13 +22,13 @@ def raise_if(faults: Sequence[str]) -> None:
 
 
 def as_array(name: str, values: ArrayLike) -> NDArray[Any]:
-    """A modality's values as an array of numbers with a row per step.
+    """A modality's values as an array of numbers with a row per step; one with a mask keeps it.
 
     Raises:
         DataError: They are something else.
     """
     try:
-        array = np.asarray(values)
+        array = values if isinstance(values, np.ma.MaskedArray) else np.asarray(values)
     except ValueError as error:
         raise DataError(f"modality {name!r} is not a regular array: {error}.") from error
     if array.dtype.kind not in "fiub":
@@ -181,18 +181,3 @@ def _describe(
         "(present=... in Python; NaN with --reading.nan-is-absent on the command line, "
         "nan_is_absent=True in Python)."
     )
-
-
-def episode_length(index: int, episode: Mapping[str, NDArray[Any]]) -> int:
-    """The steps of an episode that is given as separate arrays.
-
-    Raises:
-        DataError: It has none, or its arrays differ in length.
-    """
-    lengths = {name: len(array) for name, array in episode.items()}
-    if not lengths or 0 in lengths.values():
-        raise DataError(f"episode {index} has length 0; every episode needs at least one step.")
-    if len(set(lengths.values())) > 1:
-        listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise DataError(f"episode {index}: modalities of different length: {listed}.")
-    return next(iter(lengths.values()))

@@ -98,14 +98,15 @@ def imputation_error(run: Run, held_out: TrajectoryDataset, state: str) -> tuple
     model, line, count = 0.0, 0.0, 0
     for index in np.argsort(-held_out.lengths)[:10]:
         episode = held_out.episode(int(index))
-        lost = rng.random(len(episode[state])) < GAPS
+        known = ~np.isnan(episode[state]).reshape(len(episode[state]), -1).any(axis=1)
+        lost = known & (rng.random(len(known)) < GAPS)
         lost[[0, -1]] = False
         if not lost.any():
             continue
         gaps = np.where(lost.reshape(-1, *[1] * (episode[state].ndim - 1)), np.nan, episode[state])
         given = {m.name: episode[m.name] for m in run.modalities} | {state: gaps}
         filled = predict(run, given, state)[state]
-        straight = interpolate(episode[state][None], ~lost[None])[0]
+        straight = interpolate(episode[state][None], (known & ~lost)[None])[0]
         model += _error(run, state, filled[lost], episode[state][lost]) * lost.sum()
         line += _error(run, state, straight[lost], episode[state][lost]) * lost.sum()
         count += int(lost.sum())

@@ -129,11 +129,13 @@ def as_numbers_batch(run: Run, name: str, values: ArrayLike) -> tuple[NDArray[An
 
 
 def as_numbers(m: Modality, values: ArrayLike) -> NDArray[Any]:
-    """An array of numbers: float32, or whatever classes are given as.
+    """An array of numbers: float32, or whatever classes are given as; NaN where one is masked.
 
     Raises:
         DataError: It is something else.
     """
+    if isinstance(values, np.ma.MaskedArray):
+        values = np.ma.filled(values.astype(np.float64), np.nan)
     try:
         array = np.asarray(values, None if m.kind == "discrete" else np.float32)
     except (TypeError, ValueError) as error:
@@ -161,7 +163,7 @@ def as_classes(m: Modality, array: NDArray[Any], known: BoolArray | None = None)
     if (known & ~is_class).any():
         raise DataError(
             f"modality {m.name!r} holds {array[known & ~is_class][0]}; its classes are the whole "
-            f"numbers from 0 to {m.classes - 1}. Mark gaps with `present`."
+            f"numbers from 0 to {m.classes - 1}. Mark gaps with `present`, or mask them (numpy.ma)."
         )
     return np.where(known, array, 0).astype(np.int64)
 

@@ -46,10 +46,10 @@ def predict(
 
     Args:
         run: A trained run.
-        given: Modality -> values (S, *shape) or (B, S, *shape). NaN marks a gap.
+        given: Modality -> values (S, *shape) or (B, S, *shape). NaN marks a gap, and so does a
+            mask (`numpy.ma`), for integers have no NaN; `TrajectoryDataset.episode` gives both.
         want: Names of the modalities to return.
-        present: Modality -> booleans (S,) or (B, S), False at gaps; the only way to mark gaps in
-            integers.
+        present: Modality -> booleans (S,) or (B, S), False at gaps: another way to mark them.
 
     Returns:
         Each wanted modality at every step: what was given where it was, predictions elsewhere.
