@@ -93,7 +93,7 @@ def test_relabel_logs_with_nan(run: str, tmp_path: Path, capsys) -> None:
     ("words", "message"),
     [
         (["--want", "torque"], "unknown modality 'torque'"),
-        (["--want", "actions", "--data", "builtin:point-mass"], "nothing to fill"),
+        (["--want", "returns", "--data", "builtin:point-mass"], "nothing to fill"),
         (["--want", "actions", "--data", "builtin:hopper"], "this model was trained on values of"),
         (["--want", "actions", "--data", "nowhere.npz"], "no data set at 'nowhere.npz'"),
     ],

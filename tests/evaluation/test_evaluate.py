@@ -233,7 +233,7 @@ def test_evaluation_without_the_data(tmp_path: Path, capsys, point_mass, point_m
     np.savez(
         file, **{k: v + 1 for k, v in point_mass.arrays.items()}, offsets=[0, *point_mass.ends]
     )
-    with pytest.raises(DataError, match="has changed since the run was trained"):
+    with pytest.raises(DataError, match="is not what the run was trained on"):
         held_out_episodes(load_run(out))
 
 

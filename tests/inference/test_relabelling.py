@@ -217,7 +217,7 @@ def test_an_episode_of_which_nothing_is_known_stays_as_it_is(run) -> None:
 
 
 def test_the_run_s_own_episodes_as_it_saw_them(run, data) -> None:
-    own = training_episodes(run)
+    own = training_episodes(run, data)
     assert own.num_episodes == 42
     assert own.names == data.names
     assert own.count_present("actions") == 21 * LENGTH
@@ -260,7 +260,7 @@ def test_the_error_of_a_last_action_is_that_of_last_actions(run) -> None:
 def test_returns_that_were_taken_away_are_not_made_again(run, data, tmp_path) -> None:
     config = replace(CONFIG, steps=2, drop=("returns=0.5", "actions=0.5"))
     own = train(run.description.data["spec"], config, tmp_path / "run", silent=True)
-    episodes = training_episodes(own)
+    episodes = training_episodes(own, data)
     assert episodes.count_present("returns") == 21 * LENGTH
     assert "rewards" in episodes.names
     filled = relabel(own, want="returns")

@@ -18,6 +18,8 @@ class Arguments:
     """The run directory."""
     out: Path | None = None
     """The folder to write to; RUN/report if not given."""
+    data: str | None = None
+    """Data to draw predictions of; the run's held-out episodes if not given."""
     checkpoint: Literal["last", "best"] = "last"
     """The newest weights, or those with the lowest held-out loss."""
 
@@ -29,4 +31,5 @@ def main(words: Sequence[str]) -> None:
     from mtm.runs.run import load_run
 
     run = load_run(arguments.run, arguments.checkpoint)
-    print(write_report(run, arguments.out or arguments.run / "report"))
+    out = arguments.out or arguments.run / "report"
+    print(write_report(run, out, data=arguments.data))

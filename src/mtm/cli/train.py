@@ -45,19 +45,23 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Parse, train, and print what was measured."""
     arguments = parse(words)
-    data = arguments.data
-    if data is None and arguments.resume and _is_run(arguments.out):
-        data = _read_json(arguments.out / "config.json")["data"]["spec"]
-    if data is None:
+    goes_on = arguments.resume and _is_run(arguments.out)
+    if arguments.data is None and not goes_on:
         needed = "--data is needed: a file, a directory, or PREFIX:NAME such as builtin:hopper."
         if arguments.resume:
             needed = f"{arguments.out} holds no run to resume; to start one, {needed}"
         raise ConfigError(needed)
     from lightning_fabric.utilities.rank_zero import rank_zero_only
 
+    from mtm.data.loading import DataSpec, load_again
+    from mtm.data.trajectories import TrajectoryDataset
     from mtm.evaluation.report.tables import print_held_out
     from mtm.training.train import train
 
+    data: DataSpec | TrajectoryDataset | None = arguments.data
+    if data is None:
+        spec = _read_json(arguments.out / "config.json")["data"]["spec"]
+        data = load_again(spec, arguments.settings.reading)
     run = train(
         data,
         arguments.settings,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Container, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,11 @@ from mtm.core.errors import DataError, unknown
 from mtm.data import concatenate
 from mtm.data.columns import LackingError, regroup
 from mtm.data.formats import builtin, d4rl, exorl, minari, npz, parquet, pickles, store
+from mtm.data.origin import Origin
 from mtm.data.trajectories import TrajectoryDataset
+
+DataSpec: TypeAlias = str | os.PathLike[str]
+"""What names a data set: a file, a directory of files, a store, or `PREFIX:NAME`."""
 
 FileLoader: TypeAlias = Callable[[Path, Reading], TrajectoryDataset]
 NameLoader: TypeAlias = Callable[[str, Reading], TrajectoryDataset]
@@ -37,8 +42,8 @@ SUFFIXES: dict[str, FileLoader] = {
 """Loaders of files."""
 
 
-def load(spec: str, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
-    """Load what a spec names.
+def load(spec: DataSpec, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
+    """Load what a spec names. The data remember it (`metadata.origin`), to be found again.
 
     Args:
         spec: A file, a directory of files, a store, or `PREFIX:NAME`; see docs/data.md.
@@ -48,12 +53,55 @@ def load(spec: str, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
         DataError: There is no such data set, or it cannot be used; the message says why.
     """
     parts = list(load_parts(spec, reading))
-    if len(parts) == 1:
-        return parts[0]
-    return concatenate.join(parts, source=Path(spec).name)
+    joined = parts[0] if len(parts) == 1 else concatenate.join(parts, source=Path(spec).name)
+    return joined.with_metadata(origin=Origin(absolute(spec), reading))
 
 
-def load_available(spec: str, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
+def as_dataset(
+    data: DataSpec | TrajectoryDataset, reading: Reading = AS_IT_IS
+) -> TrajectoryDataset:
+    """A data set as it is, or what a spec names, loaded.
+
+    Raises:
+        DataError: As `load`.
+    """
+    return data if isinstance(data, TrajectoryDataset) else load(data, reading)
+
+
+def load_again(spec: str, reading: Reading) -> TrajectoryDataset:
+    """Load the data that a run remembers.
+
+    Raises:
+        DataError: They are not there, or cannot be used; the message says how to name others.
+    """
+    try:
+        return load(spec, reading)
+    except DataError as error:
+        raise DataError(
+            f"the data that the run was trained on were expected at {spec}: {error} If they have "
+            "moved, name the new place (--data on the command line, data=... in Python)."
+        ) from error
+
+
+def absolute(spec: DataSpec) -> str:
+    """A spec that means the same from every directory; what is not there stays as it is.
+
+    A link keeps its name: what it points to may have one that says nothing of its kind.
+    """
+    before, path = _path_in(os.fspath(spec))
+    place = Path(path).expanduser()
+    if not path or not place.exists():
+        return os.fspath(spec)
+    return f"{before}{place.parent.resolve() / place.name}"
+
+
+def short(spec: str) -> str:
+    """A spec for people: without the folders that a path lies in."""
+    before, path = _path_in(spec)
+    return before + Path(path).name
+
+
+def load_available(spec: DataSpec, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
     """Load as `load` does, but leave out what the reading names and the data have nothing of.
 
     Raises:
@@ -63,14 +111,15 @@ def load_available(spec: str, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
     return _despite_lack(lambda narrower: load(spec, narrower), reading)[0]
 
 
-def load_parts(spec: str, reading: Reading = AS_IT_IS) -> Iterator[TrajectoryDataset]:
+def load_parts(spec: DataSpec, reading: Reading = AS_IT_IS) -> Iterator[TrajectoryDataset]:
     """Load what a spec names, file by file, so that one at a time is in memory.
 
     Raises:
         DataError: As `load`.
     """
-    prefix, colon, name = spec.partition(":")
-    path = Path(spec).expanduser()
+    text = os.fspath(spec)
+    prefix, colon, name = text.partition(":")
+    path = Path(text).expanduser()
     if colon and prefix in PREFIXES:
         yield PREFIXES[prefix](name, reading)
     elif path.is_file():
@@ -85,9 +134,18 @@ def load_parts(spec: str, reading: Reading = AS_IT_IS) -> Iterator[TrajectoryDat
         raise DataError(unknown("prefix of a data set", prefix, PREFIXES))
     else:
         raise DataError(
-            f"no data set at {spec!r}. Give a file ({', '.join(SUFFIXES)}) or a name such as "
+            f"no data set at {text!r}. Give a file ({', '.join(SUFFIXES)}) or a name such as "
             f"{', '.join(f'builtin:{n}' for n in builtin.NAMES)}."
         )
+
+
+def _path_in(spec: str) -> tuple[str, str]:
+    """What stands before the path in a spec, and the path; the path is empty if there is none."""
+    prefix, colon, name = spec.partition(":")
+    if not colon or prefix not in PREFIXES:
+        return "", spec
+    path = exorl.task_and_path(name)[1] if prefix == "exorl" else ""
+    return spec.removesuffix(path), path
 
 
 def _load_file(path: Path, reading: Reading) -> TrajectoryDataset:

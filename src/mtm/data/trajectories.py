@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,7 @@ from mtm.data.modalities import (
     in_autoregressive_order,
     infer_modalities,
 )
+from mtm.data.origin import Origin
 from mtm.data.splitting import episodes_to_hold_out
 
 ABSENT_CLASS = -1
@@ -37,10 +38,17 @@ class Metadata:
     """Where a data set comes from and which environment it belongs to."""
 
     source: str = "memory"
+    """What the data are called: a file, a directory, or `PREFIX:NAME`."""
     env_id: str | None = None
     horizon: int | None = None
     """Longest an episode can get in the environment, in steps."""
     notes: dict[str, str] = field(default_factory=dict)
+    origin: Origin | None = None
+    """What loads the data again; None if they were made in memory."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data that hold wherever the data lie: all but the origin."""
+        return {key: value for key, value in asdict(self).items() if key != "origin"}
 
 
 class TrajectoryDataset:
@@ -313,7 +321,10 @@ class TrajectoryDataset:
 
     def with_metadata(self, **changes: Any) -> TrajectoryDataset:
         """This data set with some metadata fields changed."""
-        return self._with(metadata=replace(self.metadata, **changes))
+        changed = self._with(metadata=replace(self.metadata, **changes))
+        if "fingerprint" in vars(self):  # the values are the same: they need not be read again
+            changed.fingerprint = self.fingerprint
+        return changed
 
     def known(self, name: str) -> BoolArray:
         """Where a modality is present, for every flat step, (N,)."""

@@ -49,13 +49,14 @@ READ_ONLY = (".parquet", ".pickle", ".pkl")
 """Kinds of files that are read but not written."""
 
 
-def check_destination(path: Path) -> None:
+def check_destination(path: str | Path) -> None:
     """See that a data set can be written there.
 
     Raises:
         DataError: Something is there already, or it has the name of a kind of file that is not
             written.
     """
+    path = Path(path)
     refuse_existing(path)
     if path.suffix in READ_ONLY:
         raise DataError(
@@ -64,7 +65,7 @@ def check_destination(path: Path) -> None:
         )
 
 
-def write(parts: Parts, path: Path, source: str) -> None:
+def write(parts: Parts, path: str | Path, source: str) -> None:
     """Write episodes with notes: HDF5, `.npz` or a store, as the name of the place says.
 
     Parts are written as they come, so that one at a time is in memory; for `.npz`, all are.
@@ -78,6 +79,7 @@ def write(parts: Parts, path: Path, source: str) -> None:
         DataError: The place is taken or cannot be written to, or a modality has a name that the
             kind of file needs for something else.
     """
+    path = Path(path)
     check_destination(path)
     try:
         with appearing(path) as temporary:

@@ -24,6 +24,7 @@ from mtm.control.rollout import EpisodeResults, Progress, rollout
 from mtm.control.scores import score
 from mtm.core.errors import ConfigError, DataError, MissingExtraError, unknown
 from mtm.data.environment_ids import check_environment, environment_to_act_in, matching_environment
+from mtm.data.loading import DataSpec, absolute
 from mtm.data.modalities import Modality
 from mtm.data.segments import Segments
 from mtm.data.trajectories import Metadata, TrajectoryDataset
@@ -57,7 +58,7 @@ class Request:
     episodes: int = 20
     seed: int = 0
     env_id: str | None = None
-    data: str | None = None
+    data: DataSpec | None = None
 
     def __post_init__(self) -> None:
         for task in self.tasks:
@@ -97,7 +98,7 @@ def evaluate(
         "run": str(run.path),
         "step": run.step,
         "weights": weights_digest(run.model),
-        "data": request.data or run.description.data["spec"],
+        "data": absolute(request.data or run.description.data["spec"]),
         "environment": request.env_id or matching_environment(run.description.metadata),
         "episodes": request.episodes,
         "seed": request.seed,

@@ -17,6 +17,7 @@ from mtm.core.config import Reading, shares_of
 from mtm.core.errors import DataError
 from mtm.core.randomness import Purpose, generator
 from mtm.data import concatenate, loading
+from mtm.data.loading import DataSpec
 from mtm.data.modalities import BoolArray, IntArray
 from mtm.data.preparation import prepare, split
 from mtm.data.trajectories import TrajectoryDataset
@@ -24,7 +25,7 @@ from mtm.inference.engine import Arrays, index, modality_of
 from mtm.inference.episode_batches import EpisodeBatch, groups, presence, shown_to
 from mtm.inference.error_calibration import Confidence, Floats, surroundings
 from mtm.inference.label_errors import LabelErrors, Trial
-from mtm.inference.run_data import held_out_episodes, own_data
+from mtm.inference.run_data import held_out_of, is_own, own_data
 from mtm.inference.windowing import Given, fill
 from mtm.runs.run import Run
 
@@ -59,20 +60,21 @@ class Relabelled(RelabelledPart):
 
 def relabel(
     run: Run,
-    data: str | TrajectoryDataset | None = None,
+    data: DataSpec | TrajectoryDataset | None = None,
     want: str | Sequence[str] = ("actions",),
     *,
-    held_out: str | TrajectoryDataset | None = None,
+    held_out: DataSpec | TrajectoryDataset | None = None,
 ) -> Relabelled:
     """Fill the missing values of some modalities over whole episodes.
 
     Args:
         run: A trained run.
         data: What to fill; NaN in files counts as a gap. The run's own training episodes, without
-            what `drop` and `gaps` took away, if not given.
+            what `drop` and `gaps` took away, if not given; the same if it is the run's own data
+            set, which may have moved, and lacks nothing.
         want: The modalities to fill.
         held_out: Labelled episodes that the run did not see, to measure errors on; its own
-            held-out ones if not given.
+            held-out ones if not given, and those of the run's own data set if it is given.
 
     Raises:
         DataError: There is nothing to fill, the data do not fit the model, or no error can be
@@ -99,29 +101,28 @@ class Relabelling:
     def __init__(
         self,
         run: Run,
-        data: str | TrajectoryDataset | None,
+        data: DataSpec | TrajectoryDataset | None,
         want: str | Sequence[str],
         *,
-        held_out: str | TrajectoryDataset | None = None,
+        held_out: DataSpec | TrajectoryDataset | None = None,
         reading: Reading | None = None,
     ) -> None:
         self.run = run
         self.want = tuple(dict.fromkeys([want] if isinstance(want, str) else want))
         for name in self.want:
             modality_of(run, name)
-        if data is None:
-            self.dataset = training_episodes(run)
-        else:
-            self.dataset = _load(run, data, reading) if isinstance(data, str) else data
-        self._shown = shown_to(run, self.dataset)
-        self._lacking = {name: self._count_lacking(name) for name in self.want}
-        if not any(self._lacking.values()):
+        source = own_data(run) if data is None else _load(run, data, reading)
+        own = source if is_own(run, source) else None
+        self._take(source)
+        if own is not None and (data is None or not self._to_fill):
+            self._take(training_episodes(run, own))
+        if not self._to_fill:
             raise DataError(
                 f"nothing to fill: no step of {self.dataset.metadata.source} "
                 f"({self.dataset.num_steps:,} steps) lacks {' or '.join(self.want)}. To fill what "
                 "a training took away (drop, gaps), leave the data out: the run finds them."
             )
-        self._held_out = _some(shown_to(run, _labelled(run, held_out, reading)))
+        self._held_out = _some(shown_to(run, _labelled(run, own, held_out, reading)))
         self._confidence: dict[str, Confidence] = {}
 
     @cached_property
@@ -161,6 +162,11 @@ class Relabelling:
             worked += int(self.dataset.lengths[episodes].sum())
             if done is not None:
                 done(worked)
+
+    def _take(self, dataset: TrajectoryDataset) -> None:
+        """Work on this data set."""
+        self.dataset, self._shown = dataset, shown_to(self.run, dataset)
+        self._lacking = {name: self._count_lacking(name) for name in self.want}
 
     @property
     def _to_fill(self) -> list[str]:
@@ -257,13 +263,14 @@ class Relabelling:
         return part
 
 
-def training_episodes(run: Run) -> TrajectoryDataset:
+def training_episodes(run: Run, source: TrajectoryDataset) -> TrajectoryDataset:
     """The episodes that a run was trained on, without what `drop` and `gaps` took away.
 
-    Raises:
-        DataError: The run's data cannot be found, or are no longer what it was trained on.
+    Args:
+        run: A trained run.
+        source: Its own data set.
     """
-    config, source = run.description.train, own_data(run)
+    config = run.description.train
     training, _ = split(prepare(source, config), config)
     view = source.subset(np.searchsorted(source.starts, training.starts))
     for name in shares_of(config.drop) | shares_of(config.gaps):
@@ -291,27 +298,35 @@ def laid_over(lost: BoolArray, length: int) -> IntArray:
     return steps
 
 
-def _load(run: Run, spec: str, reading: Reading | None) -> TrajectoryDataset:
+def _load(
+    run: Run, data: DataSpec | TrajectoryDataset, reading: Reading | None
+) -> TrajectoryDataset:
     """Data as the user says, or else as the run reads its own; NaN is a gap."""
+    if isinstance(data, TrajectoryDataset):
+        return data
     if reading is not None:
-        return loading.load(spec, replace(reading, nan_is_absent=True))
+        return loading.load(data, replace(reading, nan_is_absent=True))
     own = replace(run.description.train.reading, nan_is_absent=True)
-    return loading.load_available(spec, own)
+    return loading.load_available(data, own)
 
 
 def _labelled(
-    run: Run, held_out: str | TrajectoryDataset | None, reading: Reading | None
+    run: Run,
+    own: TrajectoryDataset | None,
+    held_out: DataSpec | TrajectoryDataset | None,
+    reading: Reading | None,
 ) -> TrajectoryDataset:
-    """Episodes to measure errors on."""
+    """Episodes to measure errors on; `own` is the run's data set, if it is at hand."""
     if held_out is not None:
-        return _load(run, held_out, reading) if isinstance(held_out, str) else held_out
+        labelled = _load(run, held_out, reading)
+        return held_out_of(run, labelled) if is_own(run, labelled) else labelled
     if run.description.train.validation_fraction == 0:
         raise DataError(
             f"{run.path} held no episodes out, so the error of its labels cannot be measured. Name "
             "labelled episodes that it did not see (held_out)."
         )
     try:
-        return held_out_episodes(run)
+        return held_out_of(run, own_data(run) if own is None else own)
     except DataError as error:
         raise DataError(
             f"the error of the labels is measured on the run's held-out episodes: {error} Or name "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mtm.core.errors import DataError
 from mtm.data import loading
+from mtm.data.loading import DataSpec
 from mtm.data.preparation import prepare, split
 from mtm.data.returns import RETURNS
 from mtm.data.trajectories import TrajectoryDataset
@@ -11,18 +12,27 @@ from mtm.inference.episode_batches import shown_to
 from mtm.runs.run import Run
 
 
-def held_out_episodes(run: Run, spec: str | None = None) -> TrajectoryDataset:
+def held_out_episodes(run: Run, spec: DataSpec | None = None) -> TrajectoryDataset:
     """The episodes that a run did not train on, or all of another data set.
+
+    Args:
+        run: A trained run.
+        spec: The other data set. One with the fingerprint of the run's own is the run's own,
+            wherever it lies now. None: where it was.
 
     Raises:
         DataError: The run's data cannot be found, or are no longer what it was trained on; another
             data set lacks a modality of the run, or has it in another form.
     """
-    config, summary = run.description.train, run.description.data
+    config = run.description.train
     source = own_data(run) if spec is None else loading.load(spec, config.reading)
-    if source.fingerprint != summary["fingerprint"]:
-        return _all_shown_to(run, source)
-    prepared = prepare(source, config)
+    return held_out_of(run, source) if is_own(run, source) else _all_shown_to(run, source)
+
+
+def held_out_of(run: Run, own: TrajectoryDataset) -> TrajectoryDataset:
+    """The held-out episodes of the data set that a run was trained on; all if it held none out."""
+    config = run.description.train
+    prepared = prepare(own, config)
     held_out = split(prepared, config)[1]
     return prepared if held_out is None else held_out
 
@@ -33,14 +43,21 @@ def own_data(run: Run) -> TrajectoryDataset:
     Raises:
         DataError: It cannot be found, or is no longer what it was.
     """
-    config, summary = run.description.train, run.description.data
-    source = loading.load(summary["spec"], config.reading)
-    if source.fingerprint != summary["fingerprint"]:
+    summary = run.description.data
+    source = loading.load_again(summary["spec"], run.description.train.reading)
+    if not is_own(run, source):
         raise DataError(
-            f"{summary['spec']} has changed since the run was trained (fingerprint "
-            f"{summary['fingerprint']} -> {source.fingerprint}). Name data with --data."
+            f"{summary['spec']} is not what the run was trained on (fingerprint "
+            f"{summary['fingerprint']} -> {source.fingerprint}): it has changed since, or the run "
+            "was trained on a part of it. Name data (--data on the command line, data=... in "
+            "Python)."
         )
     return source
+
+
+def is_own(run: Run, source: TrajectoryDataset) -> bool:
+    """Whether a data set is the one that a run was trained on, wherever it was loaded from."""
+    return bool(source.fingerprint == run.description.data["fingerprint"])
 
 
 def _all_shown_to(run: Run, source: TrajectoryDataset) -> TrajectoryDataset:

@@ -13,7 +13,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -219,15 +219,16 @@ def write_description(path: Path, description: Describing) -> None:
 
 
 def summarize(
-    spec: str, source: TrajectoryDataset, prepared: TrajectoryDataset, config: ReturnsConfig
+    source: TrajectoryDataset, prepared: TrajectoryDataset, config: ReturnsConfig
 ) -> dict[str, Any]:
-    """What a run keeps of its data set: enough to recognise it and to act without it."""
+    """What a run keeps of its data set: enough to find and recognise it, and to act without it."""
+    origin = source.metadata.origin
     summary = {
-        "spec": spec,
+        "spec": source.metadata.source if origin is None else origin.spec,
         "fingerprint": source.fingerprint,
         "episodes": source.num_episodes,
         "steps": source.num_steps,
-        "metadata": asdict(source.metadata),
+        "metadata": source.metadata.to_json(),
     }
     returns = [m.name for m in prepared.modalities if m.role == "return" and m.size == 1]
     if returns:

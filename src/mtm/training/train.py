@@ -17,6 +17,7 @@ from mtm.core.errors import ConfigError, MTMError
 from mtm.core.randomness import Purpose, generator
 from mtm.core.system import available_cores, keep_freed_memory
 from mtm.data import loading
+from mtm.data.loading import DataSpec
 from mtm.data.modalities import Modality
 from mtm.data.modality_overlap import check_overlap
 from mtm.data.normalizer import Normalizer
@@ -40,7 +41,7 @@ _Result = TypeVar("_Result")
 
 
 def train(
-    data: str | TrajectoryDataset,
+    data: DataSpec | TrajectoryDataset,
     config: TrainConfig,
     out: str | Path,
     *,
@@ -54,7 +55,8 @@ def train(
     """Train a model and leave it in the run directory `out`.
 
     Args:
-        data: A data set, or what names one (see `mtm.load_dataset`).
+        data: A data set, or what names one (see `mtm.load_dataset`). The run remembers where it is
+            and how it was read.
         config: Settings; `mtm.preset("cpu")` is a start.
         out: The run directory.
         device: Where to train; one process on this machine by default.
@@ -82,12 +84,13 @@ def train(
     fabric = _launch(device, config.batch_size)
     if fabric.is_global_zero:
         _warn_of_warmup(config)
-    source = loading.load(data, config.reading) if isinstance(data, str) else data
+    source = loading.as_dataset(data, config.reading)
+    if source.metadata.origin is not None:
+        config = replace(config, reading=source.metadata.origin.reading)
     prepared = prepare(source, config)
     training, held_out = split(prepared, config)
-    spec = data if isinstance(data, str) else source.metadata.source
     left = prepared.with_present(training.present)  # what was taken away is not known to the run
-    summary = runs.summarize(spec, source, left, config.returns)
+    summary = runs.summarize(source, left, config.returns)
     normalizer = Normalizer.fit(training)
     description = Description(config, prepared.modalities, normalizer, summary, device.precision)
     segments = Segments(training, config.model.segment_length, config.complete_share)

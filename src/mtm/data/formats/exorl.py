@@ -44,13 +44,18 @@ def load_named(name: str, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
     Raises:
         DataError: As `load_directory`.
     """
+    task, path = task_and_path(name)
+    folder = Path(path).expanduser()
+    said, colon, _ = path.partition(":")
+    if task is None and colon and not folder.is_dir():
+        raise DataError(unknown("task of ExORL's walker", said, TASKS))
+    return load_directory(folder, reading, task=task)
+
+
+def task_and_path(name: str) -> tuple[str | None, str]:
+    """The parts of `TASK:PATH`; no task for a mere `PATH`."""
     task, colon, path = name.partition(":")
-    if colon and task in TASKS:
-        return load_directory(Path(path).expanduser(), reading, task=task)
-    folder = Path(name).expanduser()
-    if colon and not folder.is_dir():
-        raise DataError(unknown("task of ExORL's walker", task, TASKS))
-    return load_directory(folder, reading)
+    return (task, path) if colon and task in TASKS else (None, name)
 
 
 def is_exorl(path: Path) -> bool:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -46,12 +45,13 @@ def is_store(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
 
-def open_store(path: Path) -> TrajectoryDataset:
+def open_store(path: str | Path) -> TrajectoryDataset:
     """Open a store; its arrays stay on disk and are read as they are used.
 
     Raises:
         DataError: The manifest cannot be read, or the arrays do not agree with it.
     """
+    path = Path(path)
     manifest = _read_manifest(path)
     try:
         modalities = [Modality.from_json(m) for m in manifest["modalities"]]
@@ -85,7 +85,7 @@ def open_store(path: Path) -> TrajectoryDataset:
     return dataset
 
 
-def write_store(parts: Iterable[TrajectoryDataset], path: Path, source: str) -> None:
+def write_store(parts: Iterable[TrajectoryDataset], path: str | Path, source: str) -> None:
     """Write data sets one after the other into a new store; one at a time is in memory.
 
     A modality that a part lacks is absent there. The store appears when all is written.
@@ -93,7 +93,7 @@ def write_store(parts: Iterable[TrajectoryDataset], path: Path, source: str) -> 
     Raises:
         DataError: The place is taken, or a modality differs between two parts.
     """
-    with appearing(path) as folder:
+    with appearing(Path(path)) as folder:
         write_into(parts, folder, source)
 
 
@@ -168,7 +168,7 @@ class _Writer:
             "modalities": [m.to_json() for m in modalities],
             "gaps": sorted(self._gaps),
             "fields": _places(self._record),
-            "metadata": asdict(joint_metadata(self._metadata, source)),
+            "metadata": joint_metadata(self._metadata, source).to_json(),
             "fingerprint": "",
         }
         place = self._folder / MANIFEST

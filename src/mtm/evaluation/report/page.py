@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mtm.control.return_targets import discount_of
 from mtm.core.atomic_write import write_atomically
 from mtm.core.errors import DataError, MTMError, RunError, require
+from mtm.data.loading import DataSpec, short
 from mtm.evaluation.report.tables import TARGETS_NOTE, mean_and_std, number, rolls_of
 from mtm.inference.run_data import held_out_episodes
 from mtm.masks.capabilities import NAMED
@@ -48,19 +49,32 @@ class Section:
     table: str = ""
 
 
-def write_report(run: Run, out: Path, say: Callable[[str], None] = print) -> Path:
+def write_report(
+    run: Run,
+    out: str | Path,
+    say: Callable[[str], None] = print,
+    *,
+    data: DataSpec | None = None,
+) -> Path:
     """Write `report.html` and its PNGs into a folder, and return the page's path.
 
     Returns are taken from the run's evaluation.json (`mtm eval`), if it is there.
+
+    Args:
+        run: A trained run.
+        out: The folder.
+        say: Takes notices of what is left out.
+        data: What predictions are drawn of, as for `held_out_episodes`.
 
     Raises:
         MissingExtraError: Matplotlib is not installed.
     """
     require("matplotlib", extra="report")
+    out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     sections = [_training(run, say)]
     try:
-        held_out = held_out_episodes(run)
+        held_out = held_out_episodes(run, data)
     except DataError as error:
         say(f"no predictions are drawn: {error}")
     else:
@@ -178,8 +192,8 @@ def _page(run: Run, body: str) -> str:
     data = run.description.data
     intro = (
         f"One network, trained by filling in hidden parts of {data['steps']:,} steps of "
-        f"{data['spec']}. Everything below uses the same weights; only what is visible differs. "
-        "Predictions are on held-out episodes."
+        f"{short(data['spec'])}. Everything below uses the same weights; only what is visible "
+        "differs. Predictions are on held-out episodes."
     )
     return (
         "<!doctype html><html lang=en><meta charset=utf-8>"

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from mtm.control.rollout import EpisodeResults
 from mtm.control.scores import score
+from mtm.data.loading import short
 from mtm.runs import checkpoint
 from mtm.runs.run import Run
 
@@ -61,7 +62,7 @@ def print_evaluation(result: Mapping[str, Any], console: Console | None = None) 
     """Print what `mtm.evaluation.evaluate.evaluate` measured."""
     console = console or Console(highlight=False)
     tasks = result["tasks"]
-    console.print(f"\n{result['run']}: step {result['step']:,}, data {result['data']}")
+    console.print(f"\n{result['run']}: step {result['step']:,}, data {short(result['data'])}")
     if tasks.get("fd") or tasks.get("id"):
         console.print(_offline_table(tasks))
     rolls = rolls_of(tasks)

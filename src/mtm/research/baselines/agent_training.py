@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -20,6 +21,7 @@ from mtm.core.progress import StepProgress
 from mtm.core.randomness import Purpose, generator
 from mtm.core.system import available_cores, keep_freed_memory
 from mtm.data import loading
+from mtm.data.loading import DataSpec
 from mtm.data.normalizer import Normalizer
 from mtm.data.returns import add_returns
 from mtm.data.trajectories import TrajectoryDataset
@@ -48,7 +50,7 @@ EPISODE_RETURNS = ReturnsConfig(kind="sum")
 
 def train_agent(
     name: str,
-    data: str | TrajectoryDataset,
+    data: DataSpec | TrajectoryDataset,
     config: AgentConfig,
     out: str | Path,
     *,
@@ -74,13 +76,14 @@ def train_agent(
     """
     out = Path(out)
     check_agent(name)
-    source = loading.load(data, config.reading) if isinstance(data, str) else data
+    source = loading.as_dataset(data, config.reading)
+    if source.metadata.origin is not None:
+        config = replace(config, reading=source.metadata.origin.reading)
     prepared = _prepare(source)
     training = prepared
     if config.validation_fraction > 0:
         training, _ = prepared.split(config.validation_fraction, config.seed)
-    spec = data if isinstance(data, str) else source.metadata.source
-    summary = runs.summarize(spec, source, prepared, EPISODE_RETURNS)
+    summary = runs.summarize(source, prepared, EPISODE_RETURNS)
     normalizer = Normalizer.fit(training)
     description = AgentDescription(name, config, prepared.modalities, normalizer, summary)
     torch.set_num_threads(min(torch.get_num_threads(), available_cores()))

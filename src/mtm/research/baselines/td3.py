@@ -32,6 +32,7 @@ from mtm.core.system import keep_freed_memory
 from mtm.core.versions import versions
 from mtm.data import loading
 from mtm.data.environment_ids import environment_to_act_in
+from mtm.data.loading import DataSpec
 from mtm.data.modalities import Modality
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.research.baselines.agent_training import EPISODE_RETURNS
@@ -55,7 +56,7 @@ MAY_CHANGE_ON_RESUME = ("updates",)
 
 
 def train_td3(
-    data: str | TrajectoryDataset,
+    data: DataSpec | TrajectoryDataset,
     config: TD3Config,
     out: str | Path,
     *,
@@ -85,7 +86,7 @@ def train_td3(
 
     out = Path(out)
     run = _pretrained(config, encoder_run)
-    source = loading.load(data) if isinstance(data, str) else data
+    source = loading.as_dataset(data)
     states, actions = _check_data(source)
     env_id = environment_to_act_in(source.metadata)
     if env_id is None:
@@ -100,8 +101,7 @@ def train_td3(
     with torch.random.fork_rng(devices=[]):  # the caller's generator is left alone
         torch.manual_seed(config.seed)
         agent = TD3Agent(config, states.size, low, high, run)
-        spec = data if isinstance(data, str) else source.metadata.source
-        summary = runs.summarize(spec, source, source, EPISODE_RETURNS)
+        summary = runs.summarize(source, source, EPISODE_RETURNS)
         description = _Description(config, env_id, summary, _digest(agent))
         resuming = _open(out, description, resume)
         policy = ReflexPolicy(agent.act, states, actions)

@@ -48,12 +48,6 @@ class DataFacts:
     episodes: int
 
 
-def absolute(spec: str) -> str:
-    """A path as every process finds it; a name as it is."""
-    path = Path(spec).expanduser()
-    return str(path.resolve()) if path.exists() else spec
-
-
 def name_of(spec: str) -> str:
     """A data set's name for tables: `hopper-medium-v2`, `walk, FOLDER` for a task of ExORL's."""
     prefix, colon, name = spec.partition(":")

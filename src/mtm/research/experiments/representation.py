@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from mtm.core.config_io import from_plain
+from mtm.data.loading import absolute
 from mtm.research.baselines.td3_config import VARIANTS, td3_preset
 from mtm.research.baselines.td3_curve import (
     FINAL_EVALUATIONS,
@@ -21,7 +22,7 @@ from mtm.research.baselines.td3_curve import (
     mean_curve,
 )
 from mtm.research.experiments import pictures, recipes
-from mtm.research.experiments.data import absolute, name_of
+from mtm.research.experiments.data import name_of
 from mtm.research.experiments.over_seeds import Lead, Number, text
 from mtm.research.experiments.result_tables import (
     Comparison,

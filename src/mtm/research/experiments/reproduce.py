@@ -14,8 +14,8 @@ from rich.console import Console
 
 from mtm.core.errors import ConfigError, DataError, RunError, require, unknown
 from mtm.core.locks import locked
+from mtm.data.loading import DataSpec, absolute
 from mtm.research.experiments import EXPERIMENTS
-from mtm.research.experiments.data import absolute
 from mtm.research.experiments.engines import Engine, LocalEngine, RayEngine
 from mtm.research.experiments.methods import EXTRAS
 from mtm.research.experiments.page import write_page
@@ -41,7 +41,7 @@ class Order:
 
     names: Sequence[str]
     scale: str = "cpu"
-    data: Sequence[str] = ()
+    data: Sequence[DataSpec] = ()
     seeds: int | None = None
     engine: Literal["local", "ray"] = "local"
     address: str | None = None
@@ -160,6 +160,6 @@ def _draw(
 def command(name: str, order: Order) -> str:
     """The command that makes the page of one experiment."""
     words = ["mtm", "reproduce", name, "--scale", order.scale]
-    words += ["--data", *order.data] if order.data else []
+    words += ["--data", *map(str, order.data)] if order.data else []
     words += ["--seeds", str(order.seeds)] if order.seeds is not None else []
     return shlex.join(words)
