@@ -16,6 +16,7 @@ from mtm.control.rollout import rollout
 from mtm.core.errors import ConfigError, DataError, MissingExtraError, RunError
 from mtm.data import loading
 from mtm.data.formats import builtin, store
+from mtm.data.modalities import Modality
 from mtm.data.normalizer import Normalizer
 from mtm.data.terminations import terminal_endings
 from mtm.data.trajectories import Metadata, TrajectoryDataset
@@ -23,7 +24,7 @@ from mtm.evaluation.evaluate import Request
 from mtm.research.baselines.learner import make_learner
 from mtm.research.baselines.replay import Scaling, Transitions
 from mtm.research.baselines.settings import AGENTS, SCALES, AgentConfig, DTConfig, agent_config
-from mtm.research.baselines.transitions import REWARDS, TransitionIndex, check_modalities
+from mtm.research.baselines.transitions import TransitionIndex, check_modalities
 from mtm.runs import checkpoint
 from mtm.runs.run import load_run
 from mtm.training.trackers import read_metrics
@@ -47,6 +48,21 @@ def agent(request, tmp_path_factory, point_mass) -> Agent:
     return train_agent(request.param, point_mass, config, out, silent=True)
 
 
+def test_rewards_are_known_by_their_role(point_mass, tmp_path: Path) -> None:
+    pay = Modality("pay", (), role="reward")
+    named = point_mass.select(["states", "actions"]).with_modality(
+        pay, point_mass.arrays["rewards"]
+    )
+    for i, data in enumerate((named, point_mass)):
+        train_agent("td3_bc", data, brief("td3_bc"), tmp_path / str(i), silent=True)
+    one, other = saved(tmp_path / "0"), saved(tmp_path / "1")
+    assert all(torch.equal(one[key], other[key]) for key in other)
+    rewards = point_mass.arrays["rewards"]
+    twice = named.with_modality(replace(pay, name="bonus"), rewards)
+    with pytest.raises(DataError, match=r"learns from rewards: .* pay\[\] \(reward\), bonus"):
+        train_agent("td3_bc", twice, brief("td3_bc"), tmp_path / "2", silent=True)
+
+
 def saved(path: Path) -> dict[str, torch.Tensor]:
     loaded = checkpoint.load(path / "checkpoints")
     return loaded.model | {f"optimizer.{k}": v for k, v in loaded.optimizer.items()}
@@ -56,7 +72,7 @@ def with_endings(terminated: list[bool] | None, horizon: int | None = None) -> T
     """Episodes of 3, 2 and 4 steps, whose states count the steps of the data set."""
     steps = np.arange(9, dtype=np.float32)
     return TrajectoryDataset.from_arrays(
-        {"states": steps[:, None], "actions": -steps[:, None], REWARDS: steps},
+        {"states": steps[:, None], "actions": -steps[:, None], "rewards": steps},
         [0, 3, 5, 9],
         metadata=Metadata(horizon=horizon),
         terminated=None if terminated is None else np.array(terminated),
@@ -223,7 +239,9 @@ def test_what_cannot_be_learned_from_is_refused(point_mass, tmp_path) -> None:
     out = tmp_path / "agent"
     with pytest.raises(ConfigError, match="unknown agent 'sac'"):
         train_agent("sac", point_mass, AgentConfig(), out)
-    with pytest.raises(DataError, match="learns from rewards, and the data have none"):
+    with pytest.raises(
+        DataError, match="learns from rewards: a reward is the one modality of role"
+    ):
         train_agent("iql", point_mass.select(["states", "actions"]), AgentConfig(), out)
     with pytest.raises(DataError, match="one continuous modality of role 'action'"):
         train_agent("iql", point_mass.select(["states", "rewards"]), AgentConfig(), out)

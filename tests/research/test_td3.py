@@ -278,7 +278,7 @@ def test_runs_and_data_that_do_not_fit(run, data, tmp_path) -> None:
         ConfigError, match="does not fit the model: its observation is numbers of shape"
     ):
         attempt(data.with_metadata(env_id="Hopper-v5"))
-    with pytest.raises(DataError, match="learns from rewards, and the data have none"):
+    with pytest.raises(DataError, match="learns from rewards: a reward is the one modality"):
         attempt(data.select(["states", "actions"]))
     with pytest.raises(DataError, match="modality of role 'state', the data have none"):
         attempt(data.select(["actions", "rewards"]))

@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from mtm.core.config import Reading
+from mtm.core.errors import DataError
 from mtm.data import loading
 from mtm.data.modalities import Modality
-from mtm.data.returns import episode_returns
+from mtm.data.returns import episode_returns, has_rewards
 from mtm.data.trajectories import TrajectoryDataset
 
 
@@ -43,7 +44,7 @@ def _facts(dataset: TrajectoryDataset) -> Table:
     metadata = dataset.metadata
     low, middle, high = np.percentile(dataset.lengths, (0, 50, 100))
     table.add_row("episode length", f"{low:.0f} to {high:.0f}, median {middle:.0f}")
-    if "rewards" in dataset.names and dataset.modality("rewards").size == 1:
+    if has_rewards(dataset):
         table.add_row("episode return", _returns(dataset))
     table.add_row("environment", metadata.env_id or "not stated")
     table.add_row("horizon", f"{metadata.horizon:,}" if metadata.horizon else "not stated")
@@ -54,7 +55,10 @@ def _facts(dataset: TrajectoryDataset) -> Table:
 
 
 def _returns(dataset: TrajectoryDataset) -> str:
-    every = episode_returns(dataset)
+    try:
+        every = episode_returns(dataset)
+    except DataError as error:
+        return f"not known: {error}"
     known = every[~np.isnan(every)]
     if not len(known):
         return "not known: every episode lacks a reward"

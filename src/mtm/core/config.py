@@ -149,7 +149,7 @@ AS_IT_IS = Reading()
 
 @dataclass(frozen=True)
 class ReturnsConfig:
-    """How `returns` are made from `rewards`."""
+    """How `returns` are made from the modality of role reward."""
 
     kind: Literal["average", "sum"] = "average"
     """Return-to-go per remaining step of the horizon, or its sum."""

@@ -49,6 +49,9 @@ INFOS = "infos/"
 ROLES = "mtm_roles"
 """A note of a file: `NAME=ROLE` of modalities whose names do not tell their roles, by blanks."""
 
+NUMBERS = ("return", "reward")
+"""Roles whose values are numbers and never classes."""
+
 MODALITY_NAMES = {
     "observations": "states",
     "observation": "states",
@@ -166,7 +169,13 @@ def declare(
         faults = (unknown("modality in reading.roles:", name, arrays) for name in lacking)
         raise LackingError(*faults, names=lacking)
     said = {**(stated or {}), **roles}
-    guessed = infer_modalities(arrays, present, classes)
+    # Whole numbers would be guessed to be classes; what stands for them here has their shape.
+    numbers = {
+        name: np.zeros((1, *np.shape(values)[1:]))
+        for name, values in arrays.items()
+        if said.get(name) in NUMBERS
+    }
+    guessed = infer_modalities({**arrays, **numbers}, present, classes)
     return in_autoregressive_order([replace(m, role=said.get(m.name, m.role)) for m in guessed])
 
 

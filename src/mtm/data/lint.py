@@ -48,6 +48,13 @@ def _roles(dataset: TrajectoryDataset) -> Iterator[str]:
             f"no modality of role action; {len(states)} of role state ({_listed(states)}): join "
             "columns with --reading.columns, name roles with --reading.roles."
         )
+    rewards = [m for m in dataset.modalities if m.role == "reward"]
+    if len(rewards) > 1 or any(m.size != 1 for m in rewards):
+        listed = _listed([f"{m.name}{list(m.shape)}" for m in rewards])
+        yield (
+            f"no returns can be made of {listed}: one modality of role reward with one number per "
+            "step is needed. Name columns and roles with --reading.columns and --reading.roles."
+        )
 
 
 def _lengths(dataset: TrajectoryDataset) -> Iterator[str]:

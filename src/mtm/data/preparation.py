@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from mtm.core.config import TrainConfig, shares_of
 from mtm.core.errors import ConfigError, unknown
-from mtm.data.returns import RETURNS, add_returns
+from mtm.data.returns import RETURNS, add_returns, has_rewards
 from mtm.data.trajectories import TrajectoryDataset
 
 
 def prepare(source: TrajectoryDataset, config: TrainConfig) -> TrajectoryDataset:
     """The modalities to model: those configured, else all but rewards, with returns made of them.
 
+    Returns are not made where the data bring some of their own.
+
     Raises:
-        DataError: A configured modality is unknown, or returns cannot be made.
+        DataError: A configured modality is unknown, or returns cannot be made: there are several
+            modalities of role reward, or it has several numbers per step.
     """
     names = list(config.modalities)
-    if RETURNS.name in names or (not names and "rewards" in source.names):
+    own = any(m.role == "return" for m in source.modalities)
+    if RETURNS.name in names or (not names and not own and has_rewards(source)):
         source = add_returns(source, config.returns)
     return source.select(names or [m.name for m in source.modalities if m.role != "reward"])
 
@@ -34,8 +38,9 @@ def split(
     drop, gaps = shares_of(config.drop), shares_of(config.gaps)
     for name in (*drop, *gaps):
         if name not in prepared.names:
-            hint = " Returns are made of rewards first: name returns." if name == "rewards" else ""
             fault = unknown("modality in drop or gaps:", name, prepared.names)
+            made = RETURNS.name in prepared.names and not config.modalities
+            hint = " Returns are made of rewards first: name returns." if made else ""
             raise ConfigError(f"{fault}{hint}")
     training, held_out = prepared, None
     if config.validation_fraction > 0:

@@ -78,26 +78,48 @@ def _room(steps: int) -> NDArray[np.float32]:
         return np.asarray(np.memmap(file, np.float32, "w+", shape=(steps,)))
 
 
+def has_rewards(dataset: TrajectoryDataset) -> bool:
+    """Whether there is any modality of role `reward`."""
+    return any(m.role == "reward" for m in dataset.modalities)
+
+
+def reward_of(dataset: TrajectoryDataset) -> Modality:
+    """The modality that is the reward: the one of role `reward`, whatever its name.
+
+    Raises:
+        DataError: There is none, there are several, or it has several numbers per step.
+    """
+    found = [m for m in dataset.modalities if m.role == "reward"]
+    if len(found) == 1 and found[0].size == 1:
+        return found[0]
+    have = ", ".join(f"{m.name}{list(m.shape)} ({m.role})" for m in dataset.modalities)
+    raise DataError(
+        "a reward is the one modality of role 'reward', with one number per step; the data have "
+        f"{have}. Say which it is with reading.roles and reading.columns."
+    )
+
+
 def add_returns(dataset: TrajectoryDataset, config: ReturnsConfig) -> TrajectoryDataset:
-    """Add the modality `returns`, made of `rewards`, unless the data bring their own.
+    """Add the modality `returns`, made of the rewards, unless the data bring their own.
 
     A return is present where every reward from that step on is.
 
     Raises:
-        DataError: The data have no scalar `rewards`, or an episode is longer than the horizon.
+        DataError: As `reward_of`, or an episode is longer than the horizon.
     """
     if RETURNS.name in dataset.names:
         return dataset
-    if "rewards" not in dataset.names or dataset.modality("rewards").size != 1:
+    try:
+        name = reward_of(dataset).name
+    except DataError as error:
         raise DataError(
-            "returns are made from a modality 'rewards' with one number per step; the data have "
-            f"{', '.join(dataset.names)}. Add rewards, or choose modalities without returns."
-        )
-    rewards = dataset.arrays["rewards"].reshape(-1)
+            f"returns are made of rewards: {error} Or choose modalities without returns."
+        ) from error
+    rewards = dataset.arrays[name].reshape(-1)
     horizon = horizon_of(dataset, config) if config.kind == "average" else None
     absent = None
-    if "rewards" in dataset.present:
-        known = dataset.present["rewards"]
+    if name in dataset.present:
+        known = dataset.present[name]
         rewards = np.where(known, rewards, np.float32(0))
         absent = return_to_go((~known).astype(np.float32), dataset.starts, dataset.ends)
     returns = return_to_go(
@@ -108,12 +130,17 @@ def add_returns(dataset: TrajectoryDataset, config: ReturnsConfig) -> Trajectory
 
 
 def episode_returns(dataset: TrajectoryDataset) -> NDArray[np.float64]:
-    """The sum of rewards of each episode, (E,); NaN where one of them is absent."""
-    rewards = dataset.arrays["rewards"].reshape(-1)
-    if "rewards" in dataset.present:
-        rewards = np.where(dataset.present["rewards"], rewards, 0)
+    """The sum of rewards of each episode, (E,); NaN where one of them is absent.
+
+    Raises:
+        DataError: As `reward_of`.
+    """
+    name = reward_of(dataset).name
+    rewards = dataset.arrays[name].reshape(-1)
+    if name in dataset.present:
+        rewards = np.where(dataset.present[name], rewards, 0)
     until = np.append(0.0, np.cumsum(rewards, dtype=np.float64))
-    whole = dataset.present_steps("rewards") == dataset.lengths
+    whole = dataset.present_steps(name) == dataset.lengths
     returns: NDArray[np.float64] = np.where(
         whole, until[dataset.ends] - until[dataset.starts], np.nan
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from mtm.core.errors import DataError
 from mtm.data.modalities import BoolArray, IntArray
-from mtm.data.returns import RETURNS, add_returns
+from mtm.data.returns import RETURNS, add_returns, has_rewards
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.inference.engine import Arrays, index, misfit, modality_of
 from mtm.runs.run import Run
@@ -73,7 +73,7 @@ def shown_to(run: Run, dataset: TrajectoryDataset) -> TrajectoryDataset:
     """
     names = [m.name for m in run.modalities]
     made = run.description.data.get("returns_made", True)  # else their units are not known
-    if RETURNS.name in names and "rewards" in dataset.names and made:
+    if RETURNS.name in names and has_rewards(dataset) and made:
         config, own = run.description.train.returns, run.description.data.get("returns_horizon")
         longest = int(dataset.lengths.max())  # beyond the run's horizon: in nearly its units
         config = replace(config, horizon=max(own, longest) if own else config.horizon)

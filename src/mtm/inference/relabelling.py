@@ -19,13 +19,13 @@ from mtm.core.randomness import Purpose, generator
 from mtm.data import concatenate, loading
 from mtm.data.loading import DataSpec
 from mtm.data.modalities import BoolArray, IntArray
-from mtm.data.preparation import prepare, split
+from mtm.data.preparation import split
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.inference.engine import Arrays, index, modality_of
 from mtm.inference.episode_batches import EpisodeBatch, groups, presence, shown_to
 from mtm.inference.error_calibration import Confidence, Floats, surroundings
 from mtm.inference.label_errors import LabelErrors, Trial
-from mtm.inference.run_data import held_out_of, is_own, own_data
+from mtm.inference.run_data import held_out_of, is_own, own_data, prepared_for
 from mtm.inference.windowing import Given, fill
 from mtm.runs.run import Run
 
@@ -271,7 +271,7 @@ def training_episodes(run: Run, source: TrajectoryDataset) -> TrajectoryDataset:
         source: Its own data set.
     """
     config = run.description.train
-    training, _ = split(prepare(source, config), config)
+    training, _ = split(prepared_for(run, source), config)
     view = source.subset(np.searchsorted(source.starts, training.starts))
     for name in shares_of(config.drop) | shares_of(config.gaps):
         if name not in source.names:  # returns, which would be made of rewards once more

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mtm.core.errors import DataError
 from mtm.data import loading
 from mtm.data.loading import DataSpec
@@ -31,10 +33,15 @@ def held_out_episodes(run: Run, spec: DataSpec | None = None) -> TrajectoryDatas
 
 def held_out_of(run: Run, own: TrajectoryDataset) -> TrajectoryDataset:
     """The held-out episodes of the data set that a run was trained on; all if it held none out."""
-    config = run.description.train
-    prepared = prepare(own, config)
-    held_out = split(prepared, config)[1]
+    prepared = prepared_for(run, own)
+    held_out = split(prepared, run.description.train)[1]
     return prepared if held_out is None else held_out
+
+
+def prepared_for(run: Run, own: TrajectoryDataset) -> TrajectoryDataset:
+    """A run's own data set as it was prepared for it: its modalities, in its order."""
+    names = tuple(m.name for m in run.modalities)
+    return prepare(own, replace(run.description.train, modalities=names))
 
 
 def own_data(run: Run) -> TrajectoryDataset:
@@ -65,7 +72,7 @@ def _all_shown_to(run: Run, source: TrajectoryDataset) -> TrajectoryDataset:
     shown = shown_to(run, source)
     missing = [m.name for m in run.modalities if m.name not in shown.names]
     if missing:
-        made = " Returns are made of 'rewards'." if RETURNS.name in missing else ""
+        made = " Returns are made of rewards." if RETURNS.name in missing else ""
         raise DataError(
             f"the data have {', '.join(source.names)}; the run {run.path} also needs "
             f"{', '.join(missing)}.{made} Name data that have all modalities of the run."

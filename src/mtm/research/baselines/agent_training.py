@@ -23,7 +23,7 @@ from mtm.core.system import available_cores, keep_freed_memory
 from mtm.data import loading
 from mtm.data.loading import DataSpec
 from mtm.data.normalizer import Normalizer
-from mtm.data.returns import add_returns
+from mtm.data.returns import add_returns, reward_of
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.research.baselines.agent import (
     Agent,
@@ -34,7 +34,7 @@ from mtm.research.baselines.agent import (
 from mtm.research.baselines.learner import Learner, make_learner
 from mtm.research.baselines.replay import Scaling
 from mtm.research.baselines.settings import AgentConfig, check_agent
-from mtm.research.baselines.transitions import REWARDS, check_modalities
+from mtm.research.baselines.transitions import check_modalities
 from mtm.runs import checkpoint
 from mtm.runs import run as runs
 from mtm.runs.checkpoint import State
@@ -100,7 +100,8 @@ def train_agent(
 def _prepare(source: TrajectoryDataset) -> TrajectoryDataset:
     """States, returns-to-go as sums, actions and rewards."""
     states, actions = check_modalities(source)
-    return add_returns(source.select([states.name, actions.name, REWARDS]), EPISODE_RETURNS)
+    names = [states.name, actions.name, reward_of(source).name]
+    return add_returns(source.select(names), EPISODE_RETURNS)
 
 
 def _open(out: Path, description: AgentDescription, resume: bool) -> bool:

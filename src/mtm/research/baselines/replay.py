@@ -17,8 +17,9 @@ from torch import Tensor
 from mtm.core.randomness import Purpose, generator
 from mtm.data.modalities import Modality
 from mtm.data.normalizer import Normalizer
+from mtm.data.returns import reward_of
 from mtm.data.trajectories import TrajectoryDataset
-from mtm.research.baselines.transitions import REWARDS, TransitionIndex, only
+from mtm.research.baselines.transitions import TransitionIndex, only
 
 
 @dataclass(frozen=True)
@@ -90,17 +91,18 @@ class Transitions:
 
     def __init__(self, dataset: TrajectoryDataset, scaling: Scaling) -> None:
         self.dataset, self.scaling = dataset, scaling
+        self._rewards = dataset.arrays[reward_of(dataset).name].reshape(-1)
         self.index = TransitionIndex(dataset, scaling.states, scaling.actions)
 
     def draw(self, batch_size: int, seed: int, step: int) -> TransitionBatch:
         """The transitions of one step: uniform, a pure function of (seed, step)."""
         steps, after, ended = self.index.draw(batch_size, generator(seed, Purpose.SEGMENTS, step))
         arrays, scaling = self.dataset.arrays, self.scaling
-        states, rewards = arrays[scaling.states.name], arrays[REWARDS].reshape(-1)
+        states = arrays[scaling.states.name]
         return TransitionBatch(
             scaling.scale_states(states[steps]),
             scaling.scale_actions(arrays[scaling.actions.name][steps]),
-            torch.from_numpy(rewards[steps]).unsqueeze(1),
+            torch.from_numpy(self._rewards[steps]).unsqueeze(1),
             scaling.scale_states(states[after]),
             torch.from_numpy(ended).unsqueeze(1),
         )

@@ -22,6 +22,7 @@ from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import Tensor, nn
 from torchrl.objectives import SoftUpdate, TD3Loss, ValueEstimators
 
+from mtm.data.returns import reward_of
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.inference.encoders import StateActionEncoder, StepEncoder, encode_all
 from mtm.research.baselines.td3_config import TD3Config
@@ -33,7 +34,7 @@ from mtm.research.baselines.td3_networks import (
     make_pair,
     tuned_encoder,
 )
-from mtm.research.baselines.transitions import REWARDS, TransitionIndex, check_modalities
+from mtm.research.baselines.transitions import TransitionIndex, check_modalities
 from mtm.runs.run import Run
 
 
@@ -107,7 +108,7 @@ class TD3Agent(nn.Module):
         # Copies, because the data may be mapped from disk, and are read in random order.
         states, actions, rewards = (
             torch.from_numpy(np.array(data.arrays[name]))
-            for name in (of_states.name, of_actions.name, REWARDS)
+            for name in (of_states.name, of_actions.name, reward_of(data).name)
         )
         observations, read, pair = states, states, self._networks[1]
         pairs = None

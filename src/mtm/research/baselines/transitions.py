@@ -8,10 +8,9 @@ import numpy as np
 
 from mtm.core.errors import DataError
 from mtm.data.modalities import BoolArray, IntArray, Modality, Role
+from mtm.data.returns import reward_of
 from mtm.data.terminations import terminal_endings
 from mtm.data.trajectories import TrajectoryDataset
-
-REWARDS = "rewards"
 
 
 class TransitionIndex:
@@ -21,7 +20,7 @@ class TransitionIndex:
     then nothing follows; if the time was up, what would have followed is not known, and it is not.
 
     Args:
-        dataset: With rewards.
+        dataset: With one modality of rewards.
         states: Its states.
         actions: Its actions.
 
@@ -34,13 +33,14 @@ class TransitionIndex:
         lengths = dataset.lengths
         steps = np.repeat(dataset.starts - np.cumsum(lengths) + lengths, lengths)
         steps = steps + np.arange(len(steps))
-        lasts = np.zeros(len(dataset.arrays[REWARDS]), bool)
+        rewarded = dataset.known(reward_of(dataset).name)
+        lasts = np.zeros(len(rewarded), bool)
         lasts[dataset.ends - 1] = True
         terminal = np.zeros_like(lasts)
         terminal[dataset.ends[terminal_endings(dataset)] - 1] = True
         known = dataset.known(states.name)
         followed = ~lasts & np.append(known[1:], False)
-        complete = known & dataset.known(actions.name) & dataset.known(REWARDS)
+        complete = known & dataset.known(actions.name) & rewarded
         complete &= followed | terminal
         self._steps: IntArray = steps[complete[steps]]
         self._terminal: BoolArray = terminal
@@ -69,12 +69,13 @@ def check_modalities(dataset: TrajectoryDataset) -> tuple[Modality, Modality]:
     """The states and actions of data that an agent can learn from.
 
     Raises:
-        DataError: There are no rewards, or not one continuous modality each of states and actions.
+        DataError: There is not one modality of rewards with one number per step, or not one
+            continuous modality each of states and actions.
     """
-    if REWARDS not in dataset.names:
-        raise DataError(
-            f"an agent learns from rewards, and the data have none: {', '.join(dataset.names)}."
-        )
+    try:
+        reward_of(dataset)
+    except DataError as error:
+        raise DataError(f"an agent learns from rewards: {error}") from error
     return only(dataset.modalities, "state"), only(dataset.modalities, "action")
 
 
