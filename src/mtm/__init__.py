@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         return_conditioned,
     )
     from mtm.inference.relabelling import relabel
-    from mtm.masks.patterns import make_mask
+    from mtm.masks import make_mask
     from mtm.models.mtm import MTM
     from mtm.runs.run import Run, load_run
     from mtm.training.train import train
@@ -52,7 +52,7 @@ _HOMES = {
     "inverse_dynamics": ("mtm.inference.queries", "inverse_dynamics"),
     "load_dataset": ("mtm.data.loading", "load"),
     "load_run": ("mtm.runs.run", "load_run"),
-    "make_mask": ("mtm.masks.patterns", "make_mask"),
+    "make_mask": ("mtm.masks", "make_mask"),
     "predict": ("mtm.inference.queries", "predict"),
     "preset": ("mtm.core.config", "preset"),
     "reach_goal": ("mtm.inference.queries", "reach_goal"),
