@@ -36,7 +36,7 @@ __all__ = [
 
 FUTURE = 2
 """States that two-stage acting predicts where the run was not trained with the mask `id`, which
-shows all states of a segment; docs/implementation-details.md compares one to three."""
+shows all states of a segment; docs/research-log compares one to three."""
 
 
 def behavior_cloning(run: Run, *, history: int | None = None) -> MaskedPolicy:
@@ -56,7 +56,7 @@ def return_conditioned(run: Run, target: TargetSpec = "auto", *, history: int = 
     Args:
         run: A trained run.
         target: `auto`, or see `mtm.control.return_targets.resolve_target`.
-        history: Past states to show; docs/implementation-details.md compares none to three.
+        history: Past states to show; docs/research-log compares none to three.
     """
     return MaskedPolicy(run, [Way(target=resolve_target(run, target), history=history)])
 
@@ -78,7 +78,7 @@ def two_stage(
         target: As for `return_conditioned`.
         future: How many states to predict; None: as many as fit if the run was trained with the
             mask `id`, else two at most.
-        history: Past states to show; docs/implementation-details.md compares none and one.
+        history: Past states to show; docs/research-log compares none and one.
 
     Raises:
         ConfigError: No state is to be predicted, or there is no room for one.

@@ -60,7 +60,7 @@ class ModelConfig:
     """The network."""
 
     network: Literal["transformer", "mlp"] = "transformer"
-    """The masked transformer, or the perceptron that it is compared with (docs/baselines.md)."""
+    """The masked transformer, or a perceptron to compare it with (docs/guides/baselines.md)."""
     segment_length: int = 4
     """T: time steps the network sees at once."""
     width: int = 128
