@@ -14,7 +14,7 @@ from mtm.core.config import Reading
 from mtm.core.errors import DataError
 from mtm.data import loading
 from mtm.data.modalities import Modality
-from mtm.data.returns import episode_returns, has_rewards
+from mtm.data.returns import episode_returns
 from mtm.data.trajectories import TrajectoryDataset
 
 
@@ -44,7 +44,7 @@ def _facts(dataset: TrajectoryDataset) -> Table:
     metadata = dataset.metadata
     low, middle, high = np.percentile(dataset.lengths, (0, 50, 100))
     table.add_row("episode length", f"{low:.0f} to {high:.0f}, median {middle:.0f}")
-    if has_rewards(dataset):
+    if dataset.modalities.of_role("reward"):
         table.add_row("episode return", _returns(dataset))
     table.add_row("environment", metadata.env_id or "not stated")
     table.add_row("horizon", f"{metadata.horizon:,}" if metadata.horizon else "not stated")

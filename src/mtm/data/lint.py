@@ -48,7 +48,7 @@ def _roles(dataset: TrajectoryDataset) -> Iterator[str]:
             f"no modality of role action; {len(states)} of role state ({_listed(states)}): join "
             "columns with --reading.columns, name roles with --reading.roles."
         )
-    rewards = [m for m in dataset.modalities if m.role == "reward"]
+    rewards = dataset.modalities.of_role("reward")
     if len(rewards) > 1 or any(m.size != 1 for m in rewards):
         listed = _listed([f"{m.name}{list(m.shape)}" for m in rewards])
         yield (

@@ -46,7 +46,7 @@ def load(spec: DataSpec, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
     """Load what a spec names. The data remember it (`metadata.origin`), to be found again.
 
     Args:
-        spec: A file, a directory of files, a store, or `PREFIX:NAME`; see docs/data.md.
+        spec: A file, a directory of files, a store, or `PREFIX:NAME`; see docs/guides/own-data.md.
         reading: Names of columns, roles and gaps, where they are the user's own.
 
     Raises:

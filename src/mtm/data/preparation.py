@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mtm.core.config import TrainConfig, shares_of
 from mtm.core.errors import ConfigError, unknown
-from mtm.data.returns import RETURNS, add_returns, has_rewards
+from mtm.data.returns import RETURNS, add_returns
 from mtm.data.trajectories import TrajectoryDataset
 
 
@@ -18,8 +18,8 @@ def prepare(source: TrajectoryDataset, config: TrainConfig) -> TrajectoryDataset
             modalities of role reward, or it has several numbers per step.
     """
     names = list(config.modalities)
-    own = any(m.role == "return" for m in source.modalities)
-    if RETURNS.name in names or (not names and not own and has_rewards(source)):
+    rewards, own = source.modalities.of_role("reward"), source.modalities.of_role("return")
+    if RETURNS.name in names or (not names and rewards and not own):
         source = add_returns(source, config.returns)
     return source.select(names or [m.name for m in source.modalities if m.role != "reward"])
 

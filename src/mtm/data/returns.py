@@ -78,18 +78,13 @@ def _room(steps: int) -> NDArray[np.float32]:
         return np.asarray(np.memmap(file, np.float32, "w+", shape=(steps,)))
 
 
-def has_rewards(dataset: TrajectoryDataset) -> bool:
-    """Whether there is any modality of role `reward`."""
-    return any(m.role == "reward" for m in dataset.modalities)
-
-
 def reward_of(dataset: TrajectoryDataset) -> Modality:
     """The modality that is the reward: the one of role `reward`, whatever its name.
 
     Raises:
         DataError: There is none, there are several, or it has several numbers per step.
     """
-    found = [m for m in dataset.modalities if m.role == "reward"]
+    found = dataset.modalities.of_role("reward")
     if len(found) == 1 and found[0].size == 1:
         return found[0]
     have = ", ".join(f"{m.name}{list(m.shape)} ({m.role})" for m in dataset.modalities)
