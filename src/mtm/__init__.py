@@ -16,12 +16,12 @@ if TYPE_CHECKING:
         DeviceConfig,
         ModelConfig,
         OptimizerConfig,
-        Reading,
         ReturnsConfig,
         TrainConfig,
         preset,
     )
     from mtm.core.errors import ConfigError, DataError, MissingExtraError, MTMError, RunError
+    from mtm.core.reading import Reading
     from mtm.data.loading import load as load_dataset
     from mtm.data.modalities import Modality
     from mtm.data.normalizer import Normalizer
@@ -52,7 +52,7 @@ _HOMES = {
     "TrajectoryDataset": "mtm.data.trajectories",
     "Metadata": "mtm.data.trajectories",
     "Modality": "mtm.data.modalities",
-    "Reading": "mtm.core.config",
+    "Reading": "mtm.core.reading",
     "Normalizer": "mtm.data.normalizer",
     # Training
     "preset": "mtm.core.config",

@@ -32,6 +32,46 @@ def test_train_resume_and_load(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert all(torch.equal(resumed[name], whole[name]) for name in whole)
 
 
+def test_dicts_are_pairs_on_the_command_line(tmp_path: Path, capsys) -> None:
+    words = ["--out", "x", "--drop", "actions=0.9", "--mask-weights", "actions=0.7", "states=.3"]
+    words += ["--reading.columns", "states=x,y", "torque=u", "--reading.roles", "torque=action"]
+    settings = parse(words).settings
+    assert settings.drop == {"actions": 0.9}
+    assert settings.mask_weights == {"actions": 0.7, "states": 0.3}
+    assert settings.reading.columns == {"states": ("x", "y"), "torque": ("u",)}
+    assert settings.reading.roles == {"torque": "action"}
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps(settings.to_json()))
+    given = ["--out", "x", "--config", str(file)]
+    assert parse(given).settings == settings
+    assert parse([*given, "--drop", "states=0.1"]).settings.drop == {"states": 0.1}
+    assert parse([*given, "--drop"]).settings.drop == {}
+    with pytest.raises(SystemExit):
+        parse([*given, "--help"])
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "--drop [NAME=NUMBER [NAME=NUMBER ...]]" in shown
+    assert "(default: actions=0.7 states=0.3)" in shown
+    assert "(default: states=x,y torque=u)" in shown
+
+
+def test_settings_of_an_older_form(tmp_path: Path, capsys) -> None:
+    """With the description of the run, or alone."""
+    reading = {"columns": ["states=x,y"]}
+    plain = {"drop": ["actions=0.9"], "model": {"spread": False}, "reading": reading}
+    for content in (plain, {"format": 4, "train": plain}):
+        file = tmp_path / "old.json"
+        file.write_text(json.dumps(content))
+        settings = parse(["--out", "x", "--config", str(file)]).settings
+        assert settings.drop == {"actions": 0.9}
+        assert settings.reading.columns == {"states": ("x", "y")}
+        assert not settings.model.predict_variance
+    file.write_text(json.dumps({"drop": ["actions=most"], "gaps": [3]}))
+    assert main([*TRAIN, "x", "--config", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert "drop must be dict[str, float], got {'actions': 'most'}" in error
+    assert "gaps must be dict[str, float], got [3]" in error
+
+
 def test_a_run_s_config_can_be_given_back(tmp_path: Path) -> None:
     first = tmp_path / "first"
     assert main([*TRAIN, str(first), "--steps", "2", "--model.width", "24", "--seed", "7"]) == 0
@@ -77,9 +117,11 @@ def test_an_existing_run_is_refused_then_overwritten(tmp_path: Path, capsys) -> 
 
 def test_all_faults_of_the_settings_at_once(tmp_path: Path, capsys) -> None:
     words = [*TRAIN, str(tmp_path / "run"), "--steps", "0", "--mask", "rbc", "--model.heads", "3"]
+    words += ["--drop", "actions", "--gaps", "states=2", "--optimizer.clip-norm", "nan"]
+    words += ["--reading.roles", "u=agent", "--devices", "0"]
     assert main(words) == 2
     error = capsys.readouterr().err
-    assert "3 fault(s)" in error
+    assert "8 fault(s)" in error
     assert "Did you mean 'rcbc'" in error
     assert not (tmp_path / "run").exists()
 

@@ -26,19 +26,25 @@ def run(tmp_path_factory) -> str:
 
 def test_a_run_remembers_what_it_took_away(run: str, capsys) -> None:
     settings = json.loads((Path(run) / "config.json").read_text())["train"]
-    assert (settings["drop"], settings["gaps"]) == (["actions=0.9"], ["states=0.05"])
+    assert (settings["drop"], settings["gaps"]) == ({"actions": 0.9}, {"states": 0.05})
     assert settings["complete_share"] == 0.5
     assert main(["eval", run, "--tasks", "fd", "id"]) == 0
     assert "inverse dynamics" in capsys.readouterr().out
     assert main(["train", "--out", run, "--resume", "--drop", "actions=0.8"]) == 2
-    assert "drop: ('actions=0.9',) -> ('actions=0.8',)" in capsys.readouterr().err
+    assert "drop.actions: 0.9 -> 0.8" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--drop", "actions"], "'actions' is not of the form NAME=SHARE"),
-        (["--drop", "actions=1.2"], "a share in [0, 1]"),
+        (["--drop", "actions"], "'actions' is not of the form NAME=NUMBER"),
+        (["--drop", "actions=most"], "'actions=most' is not of the form NAME=NUMBER"),
+        (["--drop", "actions=0.1", "actions=0.2"], "'actions=0.2' names actions a second time"),
+        (["--drop", "actions=1.2"], "drop of 'actions' must be in [0, 1], got 1.2"),
+        (["--gaps", "states=nan"], "gaps of 'states' must be finite and in [0, 1], got nan"),
+        (["--mask-weights", "actions=inf"], "mask_weights of 'actions' must be finite"),
+        (["--reading.columns", "states="], "'states=' is not of the form NAME=VALUE,VALUE"),
+        (["--reading.roles", "u=agent"], "unknown role in reading.roles: 'agent'"),
         (["--gaps", "action=0.1"], "Did you mean 'actions'"),
         (["--drop", "rewards=0.5"], "name returns"),
         (["--drop", "actions=1"], "'actions' is absent in every step of the training split"),

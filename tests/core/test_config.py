@@ -3,23 +3,45 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from mtm.core.config import PRESETS, DeviceConfig, ModelConfig, Reading, TrainConfig, preset
-from mtm.core.config_io import differences
+from mtm.core.config import (
+    PRESETS,
+    DeviceConfig,
+    ModelConfig,
+    OptimizerConfig,
+    ReturnsConfig,
+    TrainConfig,
+    preset,
+)
+from mtm.core.config_io import differences, gathering
 from mtm.core.errors import ConfigError
+from mtm.core.reading import Reading
+from mtm.research.baselines.settings import (
+    AgentConfig,
+    CQLConfig,
+    CriticConfig,
+    DTConfig,
+    IQLConfig,
+    TD3BCConfig,
+)
+from mtm.research.baselines.td3_config import TD3Config
 from mtm.runs.migrations import run_settings
 
 
 def test_all_faults_are_reported_at_once() -> None:
+    plain = {
+        "steps": 0,
+        "mask": "rbc",
+        "visible_fraction": [0.9, 0.1],
+        "model": {"width": 30, "heads": 4, "dropout": 2.0},
+    }
     with pytest.raises(ConfigError) as raised:
-        TrainConfig(
-            steps=0,
-            mask="rbc",
-            visible_fraction=(0.9, 0.1),
-            model=ModelConfig(width=30, heads=4, dropout=2.0),
-        )
+        TrainConfig.from_json(plain)
     message = str(raised.value)
     assert message.startswith("the settings have 5 fault(s)")
     for part in (
@@ -32,9 +54,85 @@ def test_all_faults_are_reported_at_once() -> None:
         assert part in message
 
 
-def test_a_modality_is_read_from_one_place() -> None:
-    with pytest.raises(ConfigError, match=r"reading.columns names a modality twice: a=x a=y"):
-        TrainConfig(reading=Reading(columns=("a=x", "a=y")))
+@pytest.mark.parametrize(
+    ("part", "settings", "message"),
+    [
+        (ModelConfig, {"width": 0}, r"model.width must be in \[1, 65536\], got 0"),
+        (ModelConfig, {"width": 1 << 20}, r"model.width must be in \[1, 65536\], got 1048576"),
+        (ModelConfig, {"width": 63}, "model.width 63 must be a multiple of model.heads 4"),
+        (ModelConfig, {"width": 64.0}, "model.width must be a whole number, got 64.0"),
+        (ModelConfig, {"width": "64"}, "model.width must be a number, got '64'"),
+        (ModelConfig, {"width": None}, "model.width must be a number, got None"),
+        (ModelConfig, {"encoder_layers": 5000}, r"encoder_layers must be in \[1, 1024\]"),
+        (ModelConfig, {"segment_length": 10**6}, r"segment_length must be in \[1, 65536\]"),
+        (ModelConfig, {"dropout": math.nan}, "dropout must be finite and in"),
+        (ModelConfig, {"network": "rnn"}, "unknown model.network 'rnn'"),
+        (Reading, {"columns": ("a=x",)}, r"columns must be a dict such as .*, got \('a=x',\)"),
+        (Reading, {"columns": {"a": ()}}, "'a' needs names of columns"),
+        (Reading, {"roles": {"a": "agent"}}, "unknown role in reading.roles: 'agent'"),
+        (ReturnsConfig, {"discount": 0}, r"returns.discount must be in \(0, 1\], got 0"),
+        (ReturnsConfig, {"horizon": 0}, "returns.horizon must be at least 1, got 0"),
+        (OptimizerConfig, {"learning_rate": math.inf}, "must be finite and above 0, got inf"),
+        (OptimizerConfig, {"learning_rate": math.nan}, "must be finite and above 0, got nan"),
+        (OptimizerConfig, {"clip_norm": math.nan}, "clip_norm must be finite and at least 0"),
+        (OptimizerConfig, {"betas": (0.9, math.nan)}, "optimizer.betas must be two numbers"),
+        (TrainConfig, {"seed": 2**63}, r"seed must be in \[0, 9223372036854775807\]"),
+        (TrainConfig, {"mask_weights": {"a": math.inf}}, "mask_weights of 'a' must be finite"),
+        (TrainConfig, {"drop": {"a": math.nan}}, r"drop of 'a' must be finite and in \[0, 1\]"),
+        (TrainConfig, {"visible_fraction": (0.5,)}, "visible_fraction must be a range"),
+        (TrainConfig, {"visible_fraction": (math.nan, 1)}, "visible_fraction must be a range"),
+        (DeviceConfig, {"threads": 0}, "threads must be at least 1, got 0"),
+        (AgentConfig, {"seed": -1}, "seed must be in"),
+        (CriticConfig, {"learning_rate": math.nan}, "critic.learning_rate must be finite"),
+        (IQLConfig, {"expectile": 1.0}, r"iql.expectile must be in \(0, 1\), got 1.0"),
+        (CQLConfig, {"sampled_actions": 0}, "cql.sampled_actions must be at least 1"),
+        (TD3BCConfig, {"alpha": math.inf}, "td3_bc.alpha must be finite"),
+        (DTConfig, {"context": 0}, "dt.context must be in"),
+        (TD3Config, {"hidden": 10**6}, r"hidden must be in \[1, 65536\]"),
+        (TD3Config, {"encoder_learning_rate": 0}, "encoder_learning_rate must be above 0"),
+    ],
+)
+def test_every_part_checks_itself_on_birth(part: Any, settings: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        part(**settings)
+    part()
+
+
+def test_a_fault_is_told_once_and_gathering_ends() -> None:
+    def twice(and_then: Callable[[], object]) -> None:
+        with gathering():
+            ModelConfig(width=0)
+            ModelConfig(width=0)
+            and_then()
+
+    with pytest.raises(ConfigError, match=r"1 fault\(s\)"):
+        twice(ModelConfig)
+    with pytest.raises(ConfigError, match=r"1 fault\(s\)"):
+        ModelConfig(width=0)
+    with pytest.raises(KeyError):  # what ends it early is not hidden by faults
+        twice(lambda: {}["x"])
+
+
+def test_a_column_may_be_said_without_a_tuple() -> None:
+    columns: dict[str, str | tuple[str, ...]] = {"torque": "uu", "states": ("x", "y")}
+    reading = Reading(columns=columns)
+    assert reading == Reading(columns={"torque": ("uu",), "states": ("x", "y")})
+    assert reading.columns_of() == {"torque": ("uu",), "states": ("x", "y")}
+    columns["more"] = "z"
+    assert "more" not in reading.columns
+
+
+def test_settings_do_not_change_with_the_caller_s_dict() -> None:
+    drop = {"actions": 0.5}
+    config = TrainConfig(drop=drop)
+    drop["actions"] = 7.0
+    assert config.drop == {"actions": 0.5}
+
+
+def test_dicts_of_a_file_replace_those_of_the_base() -> None:
+    base = TrainConfig(drop={"actions": 0.5}, mask_weights={"actions": 1.0})
+    config = TrainConfig.from_json({"drop": {"states": 1}, "mask_weights": {}}, base)
+    assert (config.drop, config.mask_weights) == ({"states": 1.0}, {})
 
 
 def test_a_modality_is_modelled_once() -> None:
@@ -103,6 +201,8 @@ def test_settings_of_older_formats_say_what_was_done_then(written: int) -> None:
     plain = preset("cpu").to_json()
     if written < 5:
         plain["model"]["spread"] = plain["model"].pop("predict_variance")
+        plain |= {"drop": ["actions=0.9"], "gaps": []}
+        plain["reading"] |= {"columns": ["states=x,y", "u=u"], "roles": ["u=action"]}
     unsaid = {1: ("model", "spread"), 2: ("optimizer", "name")}
     for last, (table, key) in unsaid.items():
         if written <= last:
@@ -112,6 +212,9 @@ def test_settings_of_older_formats_say_what_was_done_then(written: int) -> None:
     if written < 4:
         del plain["whole_modalities"]
     config = TrainConfig.from_json(run_settings({"format": written, "train": plain}))
+    assert config.drop == ({"actions": 0.9} if written < 5 else {})
+    said = {"states": ("x", "y"), "u": ("u",)}, {"u": "action"}
+    assert (config.reading.columns, config.reading.roles) == (said if written < 5 else ({}, {}))
     assert config.model.predict_variance == (written >= 2)
     assert config.optimizer.name == ("muon" if written >= 3 else "adamw")
     assert config.complete_share == (0.5 if written >= 3 else 0.0)

@@ -62,8 +62,8 @@ def config() -> TrainConfig:
         validate_every=6,
         checkpoint_every=6,
         log_every=3,
-        drop=("actions=0.3",),
-        gaps=("states=0.1",),
+        drop={"actions": 0.3},
+        gaps={"states": 0.1},
         complete_share=0.5,
         model=mtm.ModelConfig(width=16, encoder_layers=1, heads=2),
     )

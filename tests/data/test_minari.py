@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mtm.core.config import Reading
 from mtm.core.errors import DataError
+from mtm.core.reading import Reading
 from mtm.data.formats.minari import load_named
 
 minari = pytest.importorskip("minari", reason="minari is not installed (extra minari)")

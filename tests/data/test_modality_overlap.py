@@ -103,7 +103,7 @@ def test_memory_grows_with_the_gaps_not_with_the_steps() -> None:
 
 
 def test_training_resumes_to_the_bit_with_a_share(point_mass, tiny, tmp_path) -> None:
-    config = replace(tiny, drop=("actions=0.9",), complete_share=0.5)
+    config = replace(tiny, drop={"actions": 0.9}, complete_share=0.5)
     train(point_mass, config, tmp_path / "whole", silent=True)
     train(point_mass, config, tmp_path / "parts", stop_at=10, silent=True)
     train(point_mass, config, tmp_path / "parts", resume=True, silent=True)
@@ -121,7 +121,7 @@ def test_a_modality_that_is_absent_everywhere(point_mass, tiny, out) -> None:
     with pytest.raises(DataError, match="'actions' is absent in every step.*Leave it out"):
         train(nowhere, tiny, out, silent=True)
     with pytest.raises(DataError, match=r"take away less of it \(drop, gaps\)"):
-        train(point_mass, replace(tiny, drop=("actions=1",)), out, silent=True)
+        train(point_mass, replace(tiny, drop={"actions": 1}), out, silent=True)
     assert not out.exists()
     train(nowhere, replace(tiny, modalities=("states",)), out, silent=True)
 

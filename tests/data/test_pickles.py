@@ -18,8 +18,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mtm.core.config import Reading
 from mtm.core.errors import DataError
+from mtm.core.reading import Reading
 from mtm.data.formats import pickles
 
 ACHIEVED = np.array([False, True, True, False])
@@ -124,7 +124,7 @@ def test_gaps_and_names_of_the_user(tmp_path: Path) -> None:
     path = write(tmp_path / "a.pkl", [hole])
     with pytest.raises(DataError, match="a.pkl: modality 'states', episode 0, step 1"):
         pickles.load_file(path)
-    reading = Reading(columns=("pose=states", "actions=actions"), nan_is_absent=True)
+    reading = Reading(columns={"pose": "states", "actions": "actions"}, nan_is_absent=True)
     data = pickles.load_file(path, reading)
     assert data.names == ("pose", "actions")
     assert data.count_present("pose") == 3

@@ -151,7 +151,7 @@ def test_whole_numbers_of_role_reward_are_numbers(dataset, tmp_path) -> None:
     arrays = dict(dataset.arrays)
     pay = 5000 * arrays.pop("rewards").astype(np.int64)  # too many for classes
     np.savez(tmp_path / "a.npz", **arrays, pay=pay, offsets=[0, *dataset.ends])
-    data = mtm.load_dataset(tmp_path / "a.npz", Reading(roles=("pay=reward",)))
+    data = mtm.load_dataset(tmp_path / "a.npz", Reading(roles={"pay": "reward"}))
     assert data.modality("pay") == PAY
     np.testing.assert_allclose(episode_returns(data), 5000 * episode_returns(dataset))
 

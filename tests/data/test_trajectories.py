@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mtm.core.config import Reading
 from mtm.core.errors import DataError
+from mtm.core.reading import Reading
 from mtm.data.columns import regroup
 from mtm.data.splitting import episodes_to_hold_out
 from mtm.data.trajectories import Modality, TrajectoryDataset
@@ -47,7 +47,7 @@ def test_declared_classes_may_be_many() -> None:
     words = Modality("word", (), "discrete", 50_000)
     data = TrajectoryDataset.from_arrays({"word": np.full(6, 49_999)}, [0, 6], modalities=[words])
     assert data.modality("word") == words
-    assert regroup(data, Reading(columns=("token=word",))).modality("token").classes == 50_000
+    assert regroup(data, Reading(columns={"token": "word"})).modality("token").classes == 50_000
 
 
 def test_integer_rewards_are_numbers_not_classes() -> None:

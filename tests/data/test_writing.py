@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import mtm
-from mtm.core.config import Reading
 from mtm.core.errors import DataError
+from mtm.core.reading import Reading
 from mtm.data.loading import load
 from mtm.data.modalities import Modality, Role
 from mtm.data.trajectories import Metadata, TrajectoryDataset
@@ -65,7 +65,7 @@ def test_roles_that_names_do_not_tell_are_kept(data, tmp_path: Path, name: str) 
     found = load(str(tmp_path / name))
     assert {m.name: m.role for m in found.modalities} == {m.name: m.role for m in data.modalities}
     assert found.metadata.notes == {"robot": "arm"}
-    said = load(str(tmp_path / name), Reading(roles=("torque=state",)))
+    said = load(str(tmp_path / name), Reading(roles={"torque": "state"}))
     assert said.modality("torque").role == "state"
     assert said.modality("score").role == "return"
 
@@ -94,9 +94,9 @@ def test_notes_are_kept_beside(data, tmp_path: Path) -> None:
     with h5py.File(tmp_path / "data.hdf5") as file:
         assert file[f"infos/{NOTE}"][()].tolist() == list(range(20))
     assert np.load(tmp_path / "store" / "infos" / f"{NOTE}.npy").tolist() == list(range(20))
-    reading = Reading(columns=("states=states", f"doubt=infos/{NOTE}"))
+    reading = Reading(columns={"states": "states", "doubt": f"infos/{NOTE}"})
     assert load(str(tmp_path / "data.npz"), reading).arrays["doubt"].tolist() == list(range(20))
-    reading = Reading(columns=("states=observations", f"doubt=infos/{NOTE}"))
+    reading = Reading(columns={"states": "observations", "doubt": f"infos/{NOTE}"})
     assert load(str(tmp_path / "data.hdf5"), reading).names == ("states", "doubt")
 
 

@@ -165,7 +165,7 @@ def test_no_module_is_imported_on_the_word_of_the_data(
     [
         (lambda a: {**a, "states": a["states"][:, :3]}, r"'states' has shape .*, 3\); .* \(4,\)"),
         (lambda a: {"states": a["states"]}, r"data have states; .* needs returns, actions"),
-        (lambda a: {k: a[k] for k in ("states", "actions")}, r"needs returns\. .* of 'rewards'"),
+        (lambda a: {k: a[k] for k in ("states", "actions")}, r"needs returns\. .* of rewards"),
         (lambda a: {"waves": a["states"]}, "the model knows states, returns, actions"),
     ],
 )

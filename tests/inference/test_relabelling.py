@@ -48,7 +48,7 @@ CONFIG = TrainConfig(
     validate_every=250,
     checkpoint_every=250,
     validation_fraction=0.3,
-    drop=("actions=0.5",),
+    drop={"actions": 0.5},
     model=ModelConfig(width=32, heads=2, encoder_layers=1, segment_length=3),
     optimizer=OptimizerConfig(learning_rate=4e-3, warmup_steps=20),
 )
@@ -258,7 +258,7 @@ def test_the_error_of_a_last_action_is_that_of_last_actions(run) -> None:
 
 
 def test_returns_that_were_taken_away_are_not_made_again(run, data, tmp_path) -> None:
-    config = replace(CONFIG, steps=2, drop=("returns=0.5", "actions=0.5"))
+    config = replace(CONFIG, steps=2, drop={"returns": 0.5, "actions": 0.5})
     own = train(run.description.data["spec"], config, tmp_path / "run", silent=True)
     episodes = training_episodes(own, data)
     assert episodes.count_present("returns") == 21 * LENGTH

@@ -60,7 +60,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def quick(tiny: TrainConfig) -> TrainConfig:
-    return replace(tiny, steps=2, drop=("actions=0.5",))
+    return replace(tiny, steps=2, drop={"actions": 0.5})
 
 
 @pytest.mark.parametrize("loaded", [False, True])
@@ -162,7 +162,7 @@ def test_a_run_remembers_how_its_data_were_read(here: Path, quick) -> None:
     arrays = builtin.point_mass(EPISODES, LENGTH).arrays
     trial = np.repeat(np.arange(EPISODES), LENGTH)
     np.savez("own.npz", joints=arrays["states"], push=arrays["actions"], trial=trial)
-    columns = ("states=joints", "actions=push")
+    columns: dict[str, str | tuple[str, ...]] = {"states": "joints", "actions": "push"}
     data = mtm.load_dataset("own.npz", Reading(columns=columns, episode="trial"))
     run = mtm.train(data, quick, "run", silent=True)
     assert run.description.train.reading.episode == "trial"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from mtm.data.trajectories import Metadata, TrajectoryDataset
 from mtm.evaluation.evaluate import Request
 from mtm.research.baselines.learner import make_learner
 from mtm.research.baselines.replay import Scaling, Transitions
-from mtm.research.baselines.settings import AGENTS, SCALES, AgentConfig, DTConfig, agent_config
+from mtm.research.baselines.settings import AGENTS, SCALES, AgentConfig, agent_config
 from mtm.research.baselines.transitions import TransitionIndex, check_modalities
 from mtm.runs import checkpoint
 from mtm.runs.run import load_run
@@ -279,9 +280,19 @@ def test_only_sound_weights_are_saved(point_mass, tmp_path, monkeypatch) -> None
     assert checkpoint.steps(tmp_path / "spoilt" / "checkpoints") == []
 
 
+def test_an_agent_of_an_older_format_loads(agent: Agent, tmp_path: Path) -> None:
+    shutil.copytree(agent.path, tmp_path / "old")
+    file = tmp_path / "old" / "config.json"
+    plain = json.loads(file.read_text()) | {"format": 4}
+    plain["config"]["reading"] |= {"columns": ["states=x,y"], "roles": []}
+    file.write_text(json.dumps(plain))
+    reading = load_agent(tmp_path / "old").description.config.reading
+    assert (reading.columns, reading.roles) == ({"states": ("x", "y")}, {})
+
+
 def test_settings_are_checked_together() -> None:
-    with pytest.raises(ConfigError, match=r"(?s)2 fault.*steps.*dt.width 10 .* dt.heads 3"):
-        AgentConfig(steps=0, dt=DTConfig(width=10, heads=3))
+    with pytest.raises(ConfigError, match=r"(?s)2 fault.*dt.width 10 .* dt.heads 3.*steps"):
+        AgentConfig.from_json({"steps": 0, "dt": {"width": 10, "heads": 3}})
     for scale, settings in SCALES.items():
         assert tuple(sorted(settings)) == tuple(sorted(AGENTS)), scale
     config = agent_config("cql", "paper")

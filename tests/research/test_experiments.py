@@ -363,7 +363,7 @@ def test_two_stages_are_taught_alike_with_and_without_state_only_data(
     specs = heteromodal.runs(SCALES[scale], [HOPPER.spec], 1)
     trained = [s.settings["train"] for s in specs if s.method == "mtm"]
     assert [t["mask"] for t in trained] == ["random-autoregressive+id"] * 2
-    assert [t["drop"] for t in trained] == [[f"actions={1 - share}"]] * 2
+    assert [t["drop"] for t in trained] == [{"actions": 1 - share}] * 2
     assert [t["complete_share"] for t in trained] == [1.0, 0.5]
 
 

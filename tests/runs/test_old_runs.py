@@ -17,7 +17,9 @@ FORMAT_4 = Path(__file__).parent / "format-4"
 def test_a_run_of_format_4_answers_as_it_did() -> None:
     run = mtm.load_run(FORMAT_4)
     assert run.step == 30
-    assert run.description.train.model.predict_variance
+    config = run.description.train
+    assert config.model.predict_variance
+    assert (config.drop, config.gaps) == ({"actions": 0.3}, {"states": 0.1})
     states = mtm.load_dataset("builtin:point-mass").episode(0)["states"][:6]
     then = json.loads((FORMAT_4 / "inverse_dynamics.json").read_text())
     np.testing.assert_allclose(mtm.inverse_dynamics(run, states), then, atol=1e-6)

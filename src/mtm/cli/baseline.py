@@ -10,6 +10,7 @@ from typing import Annotated
 
 import tyro
 
+from mtm.cli.parsing import parse as parse_words
 from mtm.core.errors import ConfigError
 from mtm.research.baselines.settings import AGENTS, AgentConfig, agent_config
 
@@ -61,7 +62,7 @@ def parse(words: Sequence[str]) -> Arguments:
     named = words[0] if words and not words[0].startswith("-") else AGENTS[0]
     settings = agent_config(named, chosen.scale)
     default = Arguments(tyro.MISSING, tyro.MISSING, tyro.MISSING, settings=settings)
-    arguments = tyro.cli(Arguments, default=default, args=list(words), prog="mtm baseline")
+    arguments = parse_words(Arguments, words, "mtm baseline", default)
     if arguments.name != named:  # the settings would be those of another agent
         raise ConfigError(f"say the agent first: mtm baseline {arguments.name} --data ...")
     return arguments

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import tyro
 
-from mtm.core.config import Reading
+from mtm.cli.parsing import parse
+from mtm.core.reading import Reading
 from mtm.data import loading
 from mtm.data.formats.store import open_store, write_store
 
@@ -30,7 +31,7 @@ class Arguments:
 
 def main(words: Sequence[str]) -> None:
     """Convert and say what was written."""
-    arguments = tyro.cli(Arguments, args=list(words), prog="mtm data convert")
+    arguments = parse(Arguments, words, "mtm data convert")
     began = time.perf_counter()
     parts = loading.load_parts(arguments.source, arguments.reading)
     write_store(parts, arguments.out, Path(arguments.source).name)

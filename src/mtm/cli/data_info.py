@@ -10,8 +10,9 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from mtm.core.config import Reading
+from mtm.cli.parsing import parse
 from mtm.core.errors import DataError
+from mtm.core.reading import Reading
 from mtm.data import loading
 from mtm.data.modalities import Modality
 from mtm.data.returns import episode_returns
@@ -29,7 +30,7 @@ class Arguments:
 
 def main(words: Sequence[str]) -> None:
     """Load and print."""
-    arguments = tyro.cli(Arguments, args=list(words), prog="mtm data info")
+    arguments = parse(Arguments, words, "mtm data info")
     dataset = loading.load(arguments.spec, arguments.reading)
     console = Console(highlight=False)
     console.print(

@@ -10,9 +10,10 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from mtm.cli.parsing import parse
 from mtm.control.environments import action_bounds
-from mtm.core.config import Reading
 from mtm.core.errors import DataError
+from mtm.core.reading import Reading
 from mtm.data import loading
 from mtm.data.lint import lint
 from mtm.data.trajectories import TrajectoryDataset
@@ -32,7 +33,7 @@ class Arguments:
 
 def main(words: Sequence[str]) -> None:
     """Load, look and list."""
-    arguments = tyro.cli(Arguments, args=list(words), prog="mtm data validate")
+    arguments = parse(Arguments, words, "mtm data validate")
     faults: list[str] = []
     odd: list[str] = []
     dataset: TrajectoryDataset | None = None

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import tyro
-
 from mtm.cli.asked_run import AskedRun
-from mtm.core.config import Reading
+from mtm.cli.parsing import parse
+from mtm.core.reading import Reading
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -44,7 +43,7 @@ class Arguments(AskedRun):
 
 def main(words: Sequence[str]) -> None:
     """Measure, fill, write, print."""
-    arguments = tyro.cli(Arguments, args=list(words), prog="mtm relabel")
+    arguments = parse(Arguments, words, "mtm relabel")
     from rich.console import Console
 
     from mtm.core.progress import StepProgress

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import tyro
 
+from mtm.cli.parsing import parse as parse_words
 from mtm.core.config import DeviceConfig, TrainConfig, preset
 from mtm.core.errors import ConfigError, RunError
-from mtm.runs.migrations import check_format, run_precision, run_settings
+from mtm.runs.migrations import check_format, modern_settings, run_precision, run_settings
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def parse(words: Sequence[str]) -> Arguments:
     first.add_argument("--resume", action="store_true")
     chosen, _ = first.parse_known_args(words)
     default = Arguments(out=tyro.MISSING, settings=_base(chosen), device=_device(chosen))
-    return tyro.cli(Arguments, default=default, args=list(words), prog="mtm train")
+    return parse_words(Arguments, words, "mtm train", default)
 
 
 def _base(chosen: argparse.Namespace) -> TrainConfig:
@@ -116,7 +117,7 @@ def _settings(file: Path) -> dict[str, Any]:
             raise RunError(f"{file} is damaged: {type(error).__name__}: {error}.") from error
     if not isinstance(settings, dict):
         raise ConfigError(f"{file}: settings must be a JSON object, got {type(settings).__name__}.")
-    return settings
+    return settings if "format" in content else modern_settings(settings)
 
 
 def _is_run(path: Path) -> bool:

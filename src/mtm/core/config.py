@@ -9,9 +9,25 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from mtm.core.config_io import from_plain, raise_if
+from mtm.core.config_io import from_plain, report
 from mtm.core.errors import ConfigError, unknown
 from mtm.core.mask_mix import mix_faults
+from mtm.core.reading import Reading
+from mtm.core.validators import (
+    COUNT,
+    COUNT_OR_NONE,
+    LAYERS,
+    LENGTH,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SEED,
+    SHARE,
+    SHARE_BELOW_ALL,
+    WIDTH,
+    Range,
+    number_faults,
+    outside,
+)
 
 # Not 16-mixed: its gradients are clipped while still scaled up, and no checkpoint has its scale.
 Precision = Literal["32-true", "bf16-mixed", "bf16-true", "64-true"]
@@ -22,42 +38,17 @@ MASK_NAMES = (
 )
 """The masks of `mtm.masks`, named here so that settings are checked without loading it."""
 
-ROLES = ("state", "return", "action", "reward")
-"""The roles of `mtm.data.modalities`."""
-
 CUSTOM_MASK = "custom"
 """What a run says whose mask was a function of the user's own."""
 
 
-def shares_of(pairs: tuple[str, ...]) -> dict[str, float]:
-    """Modality -> share, from NAME=SHARE."""
-    return {name: float(share) for name, _, share in (pair.partition("=") for pair in pairs)}
-
-
-def _named_twice(setting: str, pairs: tuple[str, ...]) -> list[str]:
-    """A fault if two of NAME=... have the same name."""
-    names = [pair.partition("=")[0] for pair in pairs]
-    if len(set(names)) == len(names):
-        return []
-    return [f"{setting} names a modality twice: {' '.join(pairs)}"]
-
-
-def _share_faults(setting: str, pairs: tuple[str, ...]) -> list[str]:
-    faults = []
-    for pair in pairs:
-        name, _, text = pair.partition("=")
-        try:
-            share = float(text)
-        except ValueError:
-            share = -1.0
-        if not name or not 0 <= share <= 1:
-            faults.append(f"{setting}: {pair!r} is not of the form NAME=SHARE, a share in [0, 1]")
-    return faults + _named_twice(setting, pairs)
-
-
 @dataclass(frozen=True)
 class ModelConfig:
-    """The network."""
+    """The network.
+
+    Raises:
+        ConfigError: Listing every fault.
+    """
 
     network: Literal["transformer", "mlp"] = "transformer"
     """The masked transformer, or a perceptron to compare it with (docs/guides/baselines.md)."""
@@ -78,79 +69,33 @@ class ModelConfig:
     predict_variance: bool = True
     """Also predict how far off every number may be; what is surer then counts more in the loss."""
 
+    def __post_init__(self) -> None:
+        report(self.faults())
+
     def faults(self) -> list[str]:
         """Everything that is wrong."""
-        faults = [
-            f"model.{name} must be at least {low}, got {getattr(self, name)}"
-            for name, low in [
-                ("segment_length", 1),
-                ("width", 2),
-                ("encoder_layers", 1),
-                ("decoder_layers", 1),
-                ("heads", 1),
-            ]
-            if getattr(self, name) < low
-        ]
-        if self.heads >= 1 and self.width % self.heads:
+        sizes = {"width": WIDTH, "heads": WIDTH}
+        faults = outside(self, "model.", sizes)
+        if not faults and self.width % self.heads:
             faults.append(
                 f"model.width {self.width} must be a multiple of model.heads {self.heads}"
             )
-        if self.width % 2:
+        if not faults and self.width % 2:
             faults.append(f"model.width must be even (sines and cosines), got {self.width}")
         if self.network not in ("transformer", "mlp"):
-            faults.append(unknown("model.network", self.network, ("transformer", "mlp")))
-        if not 0 <= self.dropout < 1:
-            faults.append(f"model.dropout must be in [0, 1), got {self.dropout}")
-        return faults
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How to read data whose names or gaps are the user's own; empty for all others."""
-
-    columns: tuple[str, ...] = ()
-    """NAME=COLUMN or NAME=COLUMN,COLUMN,... for each modality; empty: each under its own name."""
-    roles: tuple[str, ...] = ()
-    """NAME=ROLE where the name does not tell it: state, return, action or reward."""
-    episode: str | None = None
-    """Column that tells the episodes apart; None: a usual name, or flags that end episodes."""
-    nan_is_absent: bool = False
-    """Take a value with NaN in it as a gap, rather than as a fault."""
-
-    def faults(self) -> list[str]:
-        """Everything that is wrong."""
-        return [
-            f"reading.{what}: {pair!r} is not of the form {form}"
-            for what, form in [("columns", "NAME=COLUMN,COLUMN"), ("roles", "NAME=ROLE")]
-            for pair in getattr(self, what)
-            if not all(pair.partition("="))
-        ] + [
-            *_named_twice("reading.columns", self.columns),
-            *_named_twice("reading.roles", self.roles),
-            *(
-                unknown("role in reading.roles:", role, ROLES)
-                for role in self.role_of().values()
-                if role and role not in ROLES
-            ),
-        ]
-
-    def columns_of(self) -> dict[str, tuple[str, ...]]:
-        """Modality -> the columns that it is made of."""
-        pairs = (pair.partition("=") for pair in self.columns)
-        return {name: tuple(columns.split(",")) for name, _, columns in pairs}
-
-    def role_of(self) -> dict[str, str]:
-        """Modality -> its role, where it was said."""
-        return {name: role for name, _, role in (pair.partition("=") for pair in self.roles)}
-
-
-AS_IT_IS = Reading()
-"""Nothing to say: names, roles and gaps are those of the data."""
+            faults.append(unknown("model.network", str(self.network), ("transformer", "mlp")))
+        layers = {"encoder_layers": LAYERS, "decoder_layers": LAYERS}
+        others = {"segment_length": LENGTH, "dropout": SHARE_BELOW_ALL}
+        return faults + outside(self, "model.", layers | others)
 
 
 @dataclass(frozen=True)
 class ReturnsConfig:
-    """How `returns` are made from the modality of role reward."""
+    """How `returns` are made from the modality of role reward.
+
+    Raises:
+        ConfigError: Listing every fault.
+    """
 
     kind: Literal["average", "sum"] = "average"
     """Return-to-go per remaining step of the horizon, or its sum."""
@@ -159,21 +104,26 @@ class ReturnsConfig:
     horizon: int | None = None
     """For the average; None: the environment's, else the longest episode."""
 
+    def __post_init__(self) -> None:
+        report(self.faults())
+
     def faults(self) -> list[str]:
         """Everything that is wrong."""
-        faults = []
+        faults = outside(
+            self, "returns.", {"discount": Range(0, 1, open_low=True), "horizon": COUNT}
+        )
         if self.kind not in ("average", "sum"):
-            faults.append(unknown("returns.kind", self.kind, ("average", "sum")))
-        if not 0 < self.discount <= 1:
-            faults.append(f"returns.discount must be in (0, 1], got {self.discount}")
-        if self.horizon is not None and self.horizon < 1:
-            faults.append(f"returns.horizon must be at least 1, got {self.horizon}")
+            faults.append(unknown("returns.kind", str(self.kind), ("average", "sum")))
         return faults
 
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """Warm-up and cosine decay, by Muon or by AdamW alone."""
+    """Warm-up and cosine decay, by Muon or by AdamW alone.
+
+    Raises:
+        ConfigError: Listing every fault.
+    """
 
     name: Literal["muon", "adamw"] = "muon"
     """Muon for the matrices between features and AdamW for the rest, or AdamW for everything."""
@@ -190,19 +140,23 @@ class OptimizerConfig:
     clip_norm: float = 1.0
     """Largest norm of the gradient; 0 for no clipping."""
 
+    def __post_init__(self) -> None:
+        report(self.faults())
+
     def faults(self) -> list[str]:
         """Everything that is wrong."""
-        faults = [
-            f"optimizer.{name} must be at least 0, got {getattr(self, name)}"
-            for name in ("final_learning_rate", "warmup_steps", "weight_decay", "clip_norm")
-            if getattr(self, name) < 0
-        ]
+        ranges = {
+            "learning_rate": POSITIVE,
+            "final_learning_rate": NOT_NEGATIVE,
+            "warmup_steps": COUNT_OR_NONE,
+            "weight_decay": NOT_NEGATIVE,
+            "clip_norm": NOT_NEGATIVE,
+        }
+        faults = outside(self, "optimizer.", ranges)
         if self.name not in ("muon", "adamw"):
-            faults.append(unknown("optimizer.name", self.name, ("muon", "adamw")))
-        if self.learning_rate <= 0:
-            faults.append(f"optimizer.learning_rate must be above 0, got {self.learning_rate}")
-        if any(not 0 <= beta < 1 for beta in self.betas):
-            faults.append(f"optimizer.betas must be in [0, 1), got {self.betas}")
+            faults.append(unknown("optimizer.name", str(self.name), ("muon", "adamw")))
+        if len(self.betas) != 2 or any(SHARE_BELOW_ALL.fault("", beta) for beta in self.betas):
+            faults.append(f"optimizer.betas must be two numbers in [0, 1), got {self.betas}")
         return faults
 
 
@@ -233,10 +187,10 @@ class TrainConfig:
     """random-autoregressive: how often each modality is the first hidden one; empty: by role."""
     modalities: tuple[str, ...] = ()
     """What to model, in autoregressive order; empty: all but rewards, with returns made of them."""
-    drop: tuple[str, ...] = ()
-    """NAME=SHARE: take a modality away from that share of the training episodes."""
-    gaps: tuple[str, ...] = ()
-    """NAME=CHANCE: take a modality away from single training steps, each with that chance."""
+    drop: dict[str, float] = field(default_factory=dict)
+    """Modalities to take away, each from that share of the training episodes."""
+    gaps: dict[str, float] = field(default_factory=dict)
+    """Modalities to take away from single training steps, each step with that chance."""
     complete_share: float = 0.5
     """Least share of each batch that lacks no modality, where segments differ in that."""
     validation_fraction: float = 0.05
@@ -259,45 +213,42 @@ class TrainConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
 
     def __post_init__(self) -> None:
-        raise_if(self.faults())
+        faults = self.faults()
+        if not faults:
+            for name in ("mask_weights", "drop", "gaps"):  # not to change with the caller's
+                object.__setattr__(self, name, dict(getattr(self, name)))
+        report(faults)
 
     def faults(self) -> list[str]:
-        """Everything that is wrong, here and in the parts."""
-        faults = [
-            f"{name} must be at least {low}, got {getattr(self, name)}"
-            for name, low in [
-                ("steps", 1),
-                ("batch_size", 1),
-                ("seed", 0),
-                ("validation_segments", 1),
-                ("validate_every", 1),
-                ("checkpoint_every", 1),
-                ("keep_checkpoints", 1),
-                ("log_every", 1),
-            ]
-            if getattr(self, name) < low
-        ]
-        low, high = self.visible_fraction
-        if not 0 <= low <= high <= 1:
-            faults.append(f"visible_fraction must be a range within [0, 1], got ({low}, {high})")
-        if not 0 <= self.validation_fraction < 1:
-            faults.append(f"validation_fraction must be in [0, 1), got {self.validation_fraction}")
-        for name in ("complete_share", "whole_modalities"):
-            if not 0 <= getattr(self, name) <= 1:
-                faults.append(f"{name} must be in [0, 1], got {getattr(self, name)}")
-        faults += _named_twice("modalities", self.modalities)
-        faults += _share_faults("drop", self.drop) + _share_faults("gaps", self.gaps)
+        """Everything that is wrong; the parts have reported their own."""
+        counts = dict.fromkeys(
+            (
+                *("steps", "batch_size", "validation_segments", "validate_every"),
+                *("checkpoint_every", "keep_checkpoints", "log_every"),
+            ),
+            COUNT,
+        )
+        shares = {
+            "validation_fraction": SHARE_BELOW_ALL,
+            "complete_share": SHARE,
+            "whole_modalities": SHARE,
+        }
+        faults = outside(self, "", counts | {"seed": SEED} | shares)
+        ends = tuple(self.visible_fraction)
+        if len(ends) != 2 or not 0 <= ends[0] <= ends[1] <= 1:
+            faults.append(f"visible_fraction must be a range within [0, 1], got {ends}")
+        if len(set(self.modalities)) < len(self.modalities):
+            faults.append(f"modalities names a modality twice: {' '.join(self.modalities)}")
+        faults += number_faults("drop", self.drop, SHARE)
+        faults += number_faults("gaps", self.gaps, SHARE)
+        faults += number_faults("mask_weights", self.mask_weights, NOT_NEGATIVE)
         if self.loss_on not in ("all", "hidden"):
             faults.append(unknown("loss_on", self.loss_on, ("all", "hidden")))
         if self.mask != CUSTOM_MASK:
             faults += mix_faults(self.mask, MASK_NAMES)
-        if any(weight < 0 for weight in self.mask_weights.values()):
-            faults.append(f"mask_weights must be at least 0, got {self.mask_weights}")
         for name in self.trackers:
             if name not in ("tensorboard", "wandb"):
                 faults.append(unknown("tracker", name, ("tensorboard", "wandb")))
-        for part in (self.reading, self.model, self.returns, self.optimizer):
-            faults += part.faults()
         return faults
 
     def to_json(self) -> dict[str, Any]:
@@ -341,14 +292,10 @@ class DeviceConfig:
     number rounds differently."""
 
     def __post_init__(self) -> None:
-        faults = [
-            f"{name} must be at least 1, got {value}"
-            for name in ("devices", "num_nodes", "threads")
-            if (value := getattr(self, name)) is not None and value < 1
-        ]
+        faults = outside(self, "", dict.fromkeys(("devices", "num_nodes", "threads"), COUNT))
         if self.precision not in get_args(Precision):
-            faults.append(unknown("precision", self.precision, get_args(Precision)))
-        raise_if(faults)
+            faults.append(unknown("precision", str(self.precision), get_args(Precision)))
+        report(faults)
 
 
 PRESETS: dict[str, TrainConfig] = {

@@ -1,5 +1,9 @@
 """Settings from plain data and back to what differs; faults are reported all at once.
 
+Every part of the settings checks itself when it is made, and reports its faults. Where it is made
+alone, they are raised. Where many are made together, from a file or a command line, they are
+gathered and raised at the end.
+
 This module imports neither torch nor numpy: the command line is built from it.
 """
 
@@ -7,8 +11,10 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping
-from dataclasses import asdict, fields, is_dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from mtm.core.errors import ConfigError, unknown
@@ -16,11 +22,37 @@ from mtm.core.errors import ConfigError, unknown
 _Config = TypeVar("_Config")
 
 
-def raise_if(faults: list[str]) -> None:
-    """Raise a `ConfigError` of these faults, if there are any."""
-    if faults:
+_gathered: ContextVar[list[str] | None] = ContextVar("gathered", default=None)
+"""The faults so far, where somebody gathers them."""
+
+
+def report(faults: Sequence[str]) -> None:
+    """Leave faults to whoever gathers them (see `gathering`), or raise a `ConfigError` of them."""
+    gathered = _gathered.get()
+    if gathered is not None:
+        gathered += faults
+    elif faults:
         listed = "\n".join(f"  - {fault}" for fault in faults)
         raise ConfigError(f"the settings have {len(faults)} fault(s):\n{listed}")
+
+
+@contextmanager
+def gathering() -> Iterator[None]:
+    """Gather the faults of all settings that are made inside.
+
+    Raises:
+        ConfigError: At the end, listing all of them.
+    """
+    if _gathered.get() is not None:  # somebody outside of this gathers them
+        yield
+        return
+    faults: list[str] = []
+    before = _gathered.set(faults)
+    try:
+        yield
+    finally:
+        _gathered.reset(before)
+    report(list(dict.fromkeys(faults)))
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -41,39 +73,26 @@ def from_plain(data: Mapping[str, Any], base: _Config) -> _Config:
     Raises:
         ConfigError: Listing every unknown key, value of a wrong type, and fault.
     """
-    faults: list[str] = []
-    plain = _merge(asdict(base), data)  # type: ignore[call-overload]
-    config = _from_plain(type(base), plain, "", faults)
-    raise_if(faults)
-    return config
+    with gathering():
+        return _from_plain(base, data, "")
 
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in changes.items():
-        old = merged.get(key)
-        nested = isinstance(old, Mapping) and isinstance(value, Mapping) and key != "mask_weights"
-        merged[key] = _merge(old, value) if nested else value  # type: ignore[arg-type]
-    return merged
-
-
-def _from_plain(
-    cls: type[_Config], data: Mapping[str, Any], prefix: str, faults: list[str]
-) -> _Config:
-    """Build a dataclass from plain data, collecting unknown keys and wrong types."""
-    hints = get_type_hints(cls)
-    known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+def _from_plain(base: _Config, data: Mapping[str, Any], prefix: str) -> _Config:
+    """Some settings of a dataclass replaced; unknown keys and wrong types are reported."""
+    hints = get_type_hints(type(base))
+    known = [f.name for f in fields(base)]  # type: ignore[arg-type]
+    faults: list[str] = []
     values: dict[str, Any] = {}
     for key, value in data.items():
         if key not in known:
             faults.append(unknown("setting", f"{prefix}{key}", (f"{prefix}{k}" for k in known)))
-        elif is_dataclass(hints[key]) and isinstance(hints[key], type):
+        elif is_dataclass(getattr(base, key)):
             if isinstance(value, Mapping):
-                values[key] = _from_plain(hints[key], value, f"{prefix}{key}.", faults)
+                values[key] = _from_plain(getattr(base, key), value, f"{prefix}{key}.")
             else:
                 faults.append(f"{prefix}{key} must be a table of settings, got {value!r}")
         else:
@@ -82,7 +101,9 @@ def _from_plain(
             except (TypeError, ValueError):
                 wanted = str(hints[key]).removeprefix("<class '").removesuffix("'>")
                 faults.append(f"{prefix}{key} must be {wanted}, got {value!r}")
-    return cls(**values) if not faults else cls()
+    report(faults)
+    # Beside a value that is no value, the others cannot be judged.
+    return base if faults else replace(base, **values)  # type: ignore[type-var]
 
 
 def _convert(hint: Any, value: Any) -> Any:
@@ -91,9 +112,12 @@ def _convert(hint: Any, value: Any) -> Any:
     if origin is Literal:
         return _check(value in arguments, value)
     if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        return _convert(next(a for a in arguments if a is not type(None)), value)
+        for argument in arguments:
+            try:
+                return _convert(argument, value)
+            except (TypeError, ValueError):
+                continue
+        raise TypeError
     if origin is tuple:
         _check(isinstance(value, list | tuple), value)
         if arguments[-1] is Ellipsis:
@@ -102,6 +126,8 @@ def _convert(hint: Any, value: Any) -> Any:
     if origin is dict:
         _check(isinstance(value, Mapping), value)
         return {str(k): _convert(arguments[1], v) for k, v in value.items()}
+    if hint is type(None):
+        return _check(value is None, value)
     if hint is float:
         _check(isinstance(value, int | float) and not isinstance(value, bool), value)
         return float(value)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mtm.core.config import Reading
 from mtm.core.errors import DataError, unknown
+from mtm.core.reading import Reading
 from mtm.data.modalities import (
     AUTOREGRESSIVE_ORDER,
     ROLE_OF_NAME,
@@ -164,7 +164,7 @@ def declare(
         LackingError: A role is given to a modality that is not there.
         DataError: Integers are hardly classes.
     """
-    roles: dict[str, Any] = reading.role_of()
+    roles: Mapping[str, Any] = reading.roles
     lacking = [name for name in roles if name not in arrays]
     if lacking:
         faults = (unknown("modality in reading.roles:", name, arrays) for name in lacking)

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-from mtm.core.config import AS_IT_IS, Reading
 from mtm.core.errors import DataError, unknown
+from mtm.core.reading import AS_IT_IS, Reading
 from mtm.data import concatenate
 from mtm.data.columns import LackingError, regroup
 from mtm.data.formats import builtin, d4rl, exorl, minari, npz, parquet, pickles, store
@@ -195,6 +195,6 @@ def _despite_lack(
 
 def _without(reading: Reading, names: Container[str]) -> Reading:
     """A reading that says nothing of some modalities."""
-    columns = tuple(pair for pair in reading.columns if pair.partition("=")[0] not in names)
-    roles = tuple(pair for pair in reading.roles if pair.partition("=")[0] not in names)
+    columns = {name: c for name, c in reading.columns.items() if name not in names}
+    roles = {name: role for name, role in reading.roles.items() if name not in names}
     return replace(reading, columns=columns, roles=roles)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mtm.core.config import Reading
+from mtm.core.reading import Reading
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtm.core.config import TrainConfig, shares_of
+from mtm.core.config import TrainConfig
 from mtm.core.errors import ConfigError, unknown
 from mtm.data.returns import RETURNS, add_returns
 from mtm.data.trajectories import TrajectoryDataset
@@ -35,8 +35,7 @@ def split(
     Raises:
         ConfigError: `drop` or `gaps` names a modality that is not modelled.
     """
-    drop, gaps = shares_of(config.drop), shares_of(config.gaps)
-    for name in (*drop, *gaps):
+    for name in config.drop | config.gaps:
         if name not in prepared.names:
             fault = unknown("modality in drop or gaps:", name, prepared.names)
             made = RETURNS.name in prepared.names and not config.modalities
@@ -45,4 +44,4 @@ def split(
     training, held_out = prepared, None
     if config.validation_fraction > 0:
         training, held_out = prepared.split(config.validation_fraction, config.seed)
-    return training.without(drop, gaps, seed=config.seed), held_out
+    return training.without(config.drop, config.gaps, seed=config.seed), held_out

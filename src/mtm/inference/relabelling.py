@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from mtm.core.config import Reading, shares_of
 from mtm.core.errors import DataError
 from mtm.core.randomness import Purpose, generator
+from mtm.core.reading import Reading
 from mtm.data import concatenate, loading
 from mtm.data.loading import DataSpec
 from mtm.data.modalities import BoolArray, IntArray
@@ -273,7 +273,7 @@ def training_episodes(run: Run, source: TrajectoryDataset) -> TrajectoryDataset:
     config = run.description.train
     training, _ = split(prepared_for(run, source), config)
     view = source.subset(np.searchsorted(source.starts, training.starts))
-    for name in shares_of(config.drop) | shares_of(config.gaps):
+    for name in config.drop | config.gaps:
         if name not in source.names:  # returns, which would be made of rewards once more
             view = view.with_modality(training.modality(name), training.arrays[name])
     taken = {name: mask for name, mask in training.present.items() if name in view.names}

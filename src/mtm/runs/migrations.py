@@ -5,7 +5,7 @@ This module imports neither torch nor numpy: the command line reads old settings
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,47 @@ def run_settings(description: Mapping[str, Any]) -> dict[str, Any]:
         settings["complete_share"] = settings.get("complete_share") or 0.0
     if written < 4:  # random masks hid a share of each modality, never all of it
         settings["whole_modalities"] = 0.0
-    if written < 5 and "spread" in settings.get("model", {}):  # it has another name since
-        model = {**settings["model"]}
-        settings["model"] = model | {"predict_variance": model.pop("spread")}
-    return settings
+    return modern_settings(settings) if written < 5 else settings
+
+
+def agent_settings(description: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings in the `config.json` of an agent."""
+    settings: dict[str, Any] = description["config"]
+    return modern_settings(settings) if description["format"] < 5 else settings
+
+
+def modern_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as format 5 spells them, from those of an older one; they tell it themselves.
+
+    `model.predict_variance` was called `model.spread`, and dicts were lists of `NAME=VALUE`.
+    """
+    found = {**settings}
+    if isinstance(found.get("model"), dict) and "spread" in found["model"]:
+        model = {**found["model"]}
+        found["model"] = model | {"predict_variance": model.pop("spread")}
+    _replace_pairs(found, "drop", _number)
+    _replace_pairs(found, "gaps", _number)
+    if isinstance(found.get("reading"), dict):
+        found["reading"] = {**found["reading"]}
+        _replace_pairs(found["reading"], "columns", lambda text: text.split(","))
+        _replace_pairs(found["reading"], "roles", str)
+    return found
+
+
+def _replace_pairs(table: dict[str, Any], key: str, read: Callable[[str], Any]) -> None:
+    """Make a dict of a list of `NAME=VALUE`; anything else is left to the check of settings."""
+    words = table.get(key)
+    if isinstance(words, list) and all(isinstance(word, str) for word in words):
+        parts = (word.partition("=") for word in words)
+        table[key] = {name: read(value) for name, _, value in parts}
+
+
+def _number(text: str) -> float | str:
+    """A number, or the text as it is if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def run_precision(description: Mapping[str, Any]) -> Precision:

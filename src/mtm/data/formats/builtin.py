@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mtm.core.config import AS_IT_IS, Reading
 from mtm.core.errors import DataError, unknown
 from mtm.core.randomness import Purpose, generator
+from mtm.core.reading import AS_IT_IS, Reading
 from mtm.data.columns import regroup
 from mtm.data.formats import d4rl
 from mtm.data.trajectories import Metadata, TrajectoryDataset

@@ -11,8 +11,8 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from mtm.core.config import AS_IT_IS, Reading
 from mtm.core.errors import DataError, unknown
+from mtm.core.reading import AS_IT_IS, Reading
 from mtm.data.columns import END_FLAGS, PRESENT, as_horizon, columns_to_read, dataset_of
 from mtm.data.download import fetch
 from mtm.data.environment_ids import family, is_adroit

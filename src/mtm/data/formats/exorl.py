@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mtm.core.config import AS_IT_IS, Reading
 from mtm.core.errors import DataError, unknown
 from mtm.core.progress import episode_progress
+from mtm.core.reading import AS_IT_IS, Reading
 from mtm.data.columns import regroup
 from mtm.data.environment_ids import SUITE_STEPS
 from mtm.data.formats import walker_rewards

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mtm.core.config import AS_IT_IS, Reading
 from mtm.core.errors import DataError, require
+from mtm.core.reading import AS_IT_IS, Reading
 from mtm.data.columns import regroup
 from mtm.data.environment_ids import is_adroit
 from mtm.data.modalities import ROLE_OF_NAME, Modality

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mtm.core.config import AS_IT_IS, Reading
 from mtm.core.errors import DataError
+from mtm.core.reading import AS_IT_IS, Reading
 from mtm.data.columns import INFOS, as_horizon, dataset_of
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 

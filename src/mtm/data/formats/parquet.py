@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mtm.core.config import AS_IT_IS, Reading
 from mtm.core.errors import DataError, require
+from mtm.core.reading import AS_IT_IS, Reading
 from mtm.data.columns import END_FLAGS, PRESENT, columns_to_read, dataset_of, episode_column
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mtm.core.config import AS_IT_IS, Reading
 from mtm.core.errors import DataError
+from mtm.core.reading import AS_IT_IS, Reading
 from mtm.data.columns import regroup
 from mtm.data.environment_ids import ADROIT, ADROIT_STEPS, NAMES
 from mtm.data.trajectories import Metadata, TrajectoryDataset

@@ -31,7 +31,7 @@ from mtm.research.baselines.replay import Scaling
 from mtm.research.baselines.settings import AgentConfig
 from mtm.runs import checkpoint
 from mtm.runs.checkpoint import Which
-from mtm.runs.migrations import FORMAT
+from mtm.runs.migrations import FORMAT, agent_settings
 from mtm.runs.run import AGENT, reading_description
 
 
@@ -157,7 +157,7 @@ def read_agent_description(path: Path) -> AgentDescription:
             raise RunError(f"{path} holds a run, not an agent; load it with mtm.load_run.")
         return AgentDescription(
             plain[AGENT],
-            AgentConfig.from_json(plain["config"]),
+            AgentConfig.from_json(agent_settings(plain)),
             Modalities(Modality.from_json(m) for m in plain["modalities"]),
             Normalizer.from_json(plain["normalizer"]),
             plain["data"],

@@ -9,10 +9,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from mtm.core.config import Reading
-from mtm.core.config_io import from_plain, raise_if
+from mtm.core.config_io import from_plain, report
 from mtm.core.errors import ConfigError, unknown
-from mtm.core.validators import not_above_zero, outside_unit, too_low
+from mtm.core.reading import Reading
+from mtm.core.validators import (
+    COUNT,
+    COUNT_OR_NONE,
+    INSIDE_UNIT,
+    LAYERS,
+    LENGTH,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SEED,
+    SHARE_BELOW_ALL,
+    WIDTH,
+    outside,
+)
 
 AGENTS: tuple[str, ...] = ("dt", "iql", "cql", "td3_bc")
 """Decision Transformer, implicit and conservative Q-learning, TD3 with behaviour cloning."""
@@ -20,7 +32,11 @@ AGENTS: tuple[str, ...] = ("dt", "iql", "cql", "td3_bc")
 
 @dataclass(frozen=True)
 class CriticConfig:
-    """What IQL, CQL and TD3+BC share: perceptrons for the actor and two critics."""
+    """What IQL, CQL and TD3+BC share: perceptrons for the actor and two critics.
+
+    Raises:
+        ConfigError: Listing every fault.
+    """
 
     width: int = 256
     """Features of a hidden layer."""
@@ -35,47 +51,59 @@ class CriticConfig:
     target_rate: float = 0.005
     """Share by which the target networks follow in a step."""
 
-    def faults(self) -> list[str]:
-        """Everything that is wrong."""
-        names = ("learning_rate", "actor_learning_rate")
-        faults = too_low(self, "critic.", {"width": 1, "layers": 1})
-        faults += not_above_zero(self, "critic.", names)
-        return faults + outside_unit(self, "critic.", ("discount", "target_rate"))
+    def __post_init__(self) -> None:
+        ranges = {
+            "width": WIDTH,
+            "layers": LAYERS,
+            "learning_rate": POSITIVE,
+            "actor_learning_rate": POSITIVE,
+            "discount": INSIDE_UNIT,
+            "target_rate": INSIDE_UNIT,
+        }
+        report(outside(self, "critic.", ranges))
 
 
 @dataclass(frozen=True)
 class IQLConfig:
-    """Implicit Q-learning."""
+    """Implicit Q-learning.
+
+    Raises:
+        ConfigError: Listing every fault.
+    """
 
     expectile: float = 0.7
     """Of the critics' values that the state value estimates."""
     temperature: float = 3.0
     """How strongly the actor prefers actions of advantage."""
 
-    def faults(self) -> list[str]:
-        """Everything that is wrong."""
-        return outside_unit(self, "iql.", ("expectile",)) + too_low(
-            self, "iql.", {"temperature": 0}
-        )
+    def __post_init__(self) -> None:
+        report(outside(self, "iql.", {"expectile": INSIDE_UNIT, "temperature": NOT_NEGATIVE}))
 
 
 @dataclass(frozen=True)
 class CQLConfig:
-    """Conservative Q-learning."""
+    """Conservative Q-learning.
+
+    Raises:
+        ConfigError: Listing every fault.
+    """
 
     conservatism: float = 5.0
     """Weight of the term that lowers the values of actions that are not in the data."""
     sampled_actions: int = 2
     """Actions of each kind (random, of the policy now and next) that the term samples."""
 
-    def faults(self) -> list[str]:
-        """Everything that is wrong."""
-        return too_low(self, "cql.", {"conservatism": 0, "sampled_actions": 1})
+    def __post_init__(self) -> None:
+        report(outside(self, "cql.", {"conservatism": NOT_NEGATIVE, "sampled_actions": COUNT}))
 
 
 @dataclass(frozen=True)
 class TD3BCConfig:
-    """TD3 with behaviour cloning."""
+    """TD3 with behaviour cloning.
+
+    Raises:
+        ConfigError: Listing every fault.
+    """
 
     alpha: float = 2.5
     """Weight of the values against cloning."""
@@ -86,15 +114,18 @@ class TD3BCConfig:
     actor_every: int = 2
     """Steps of the critics for one of the actor and the targets."""
 
-    def faults(self) -> list[str]:
-        """Everything that is wrong."""
-        lows = {"alpha": 0, "policy_noise": 0, "noise_clip": 0, "actor_every": 1}
-        return too_low(self, "td3_bc.", lows)
+    def __post_init__(self) -> None:
+        ranges = dict.fromkeys(("alpha", "policy_noise", "noise_clip"), NOT_NEGATIVE)
+        report(outside(self, "td3_bc.", ranges | {"actor_every": COUNT}))
 
 
 @dataclass(frozen=True)
 class DTConfig:
-    """Decision Transformer."""
+    """Decision Transformer.
+
+    Raises:
+        ConfigError: Listing every fault.
+    """
 
     context: int = 20
     """Steps that the network sees at once."""
@@ -115,16 +146,20 @@ class DTConfig:
     clip_norm: float = 0.25
     """Largest norm of the gradient."""
 
-    def faults(self) -> list[str]:
-        """Everything that is wrong."""
-        lows = {"context": 1, "width": 1, "layers": 1, "heads": 1, "weight_decay": 0}
-        faults = too_low(self, "dt.", lows | {"warmup_steps": 0})
-        faults += not_above_zero(self, "dt.", ("learning_rate", "clip_norm"))
-        if self.heads >= 1 and self.width % self.heads:
+    def __post_init__(self) -> None:
+        faults = outside(self, "dt.", {"width": WIDTH, "heads": WIDTH})
+        if not faults and self.width % self.heads:
             faults.append(f"dt.width {self.width} must be a multiple of dt.heads {self.heads}")
-        if not 0 <= self.dropout < 1:
-            faults.append(f"dt.dropout must be in [0, 1), got {self.dropout}")
-        return faults
+        ranges = {
+            "context": LENGTH,
+            "layers": LAYERS,
+            "dropout": SHARE_BELOW_ALL,
+            "learning_rate": POSITIVE,
+            "weight_decay": NOT_NEGATIVE,
+            "warmup_steps": COUNT_OR_NONE,
+            "clip_norm": POSITIVE,
+        }
+        report(faults + outside(self, "dt.", ranges))
 
 
 @dataclass(frozen=True)
@@ -155,17 +190,9 @@ class AgentConfig:
     dt: DTConfig = field(default_factory=DTConfig)
 
     def __post_init__(self) -> None:
-        raise_if(self.faults())
-
-    def faults(self) -> list[str]:
-        """Everything that is wrong, here and in the parts."""
-        lows = {"steps": 1, "batch_size": 1, "seed": 0, "checkpoint_every": 1, "log_every": 1}
-        faults = too_low(self, "", lows)
-        if not 0 <= self.validation_fraction < 1:
-            faults.append(f"validation_fraction must be in [0, 1), got {self.validation_fraction}")
-        for part in (self.reading, self.critic, self.iql, self.cql, self.td3_bc, self.dt):
-            faults += part.faults()
-        return faults
+        counts = dict.fromkeys(("steps", "batch_size", "checkpoint_every", "log_every"), COUNT)
+        ranges = counts | {"seed": SEED, "validation_fraction": SHARE_BELOW_ALL}
+        report(outside(self, "", ranges))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

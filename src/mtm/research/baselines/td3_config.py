@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from mtm.core.config_io import raise_if
+from mtm.core.config_io import report
 from mtm.core.errors import ConfigError, unknown
-from mtm.core.validators import not_above_zero, too_low
+from mtm.core.validators import (
+    COUNT,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SEED,
+    SHARE_BELOW_ALL,
+    WIDTH,
+    Range,
+    outside,
+)
 
 Variant: TypeAlias = Literal[
     "raw", "state-frozen", "state-finetuned", "state-action-frozen", "state-action-finetuned"
@@ -62,20 +71,21 @@ class TD3Config:
     """Episodes of each evaluation."""
 
     def __post_init__(self) -> None:
-        raise_if(self.faults())
-
-    def faults(self) -> list[str]:
-        """Everything that is wrong."""
-        lows = {"updates": 1, "batch_size": 1, "hidden": 1, "seed": 0, "noise": 0, "noise_limit": 0}
-        faults = too_low(self, "", lows | {"evaluate_every": 1, "evaluation_episodes": 1})
-        faults += not_above_zero(self, "", ("learning_rate", "encoder_learning_rate"))
+        counts = ("updates", "batch_size", "evaluate_every", "evaluation_episodes")
+        ranges = dict.fromkeys(counts, COUNT) | {
+            "hidden": WIDTH,
+            "seed": SEED,
+            "learning_rate": POSITIVE,
+            "encoder_learning_rate": POSITIVE,
+            "discount": SHARE_BELOW_ALL,
+            "target_rate": Range(0, 0.5, open_low=True),
+            "noise": NOT_NEGATIVE,
+            "noise_limit": NOT_NEGATIVE,
+        }
+        faults = outside(self, "", ranges)
         if self.variant not in VARIANTS:
-            faults.append(unknown("variant", self.variant, VARIANTS))
-        if not 0 <= self.discount < 1:
-            faults.append(f"discount must be in [0, 1), got {self.discount}")
-        if not 0 < self.target_rate <= 0.5:
-            faults.append(f"target_rate must be in (0, 0.5], got {self.target_rate}")
-        return faults
+            faults.append(unknown("variant", str(self.variant), VARIANTS))
+        report(faults)
 
 
 TD3_PRESETS: dict[str, TD3Config] = {

@@ -28,11 +28,8 @@ def heteromodal(share: float) -> dict[str, Any]:
 
 def share_of(train: Mapping[str, Any]) -> float | None:
     """The share with actions that some settings stand for; None where nothing was dropped."""
-    for pair in train.get("drop", ()):
-        name, _, share = pair.partition("=")
-        if name == "actions":
-            return round(1 - float(share), 6)
-    return None
+    share = train.get("drop", {}).get("actions")
+    return None if share is None else round(1 - share, 6)
 
 
 def is_heteromodal(train: Mapping[str, Any]) -> bool:
@@ -41,4 +38,4 @@ def is_heteromodal(train: Mapping[str, Any]) -> bool:
 
 
 def _drop(share: float) -> dict[str, Any]:
-    return {"drop": [f"actions={round(1 - share, 6)}"]}
+    return {"drop": {"actions": round(1 - share, 6)}}
