@@ -1,20 +1,21 @@
 """Many environments stepped together, in this process or in several.
 
-Worker processes are started as `python -m mtm.control.environment_worker`, so they work from any
-script, notebook or test, without a guard around its main part, and inherit no threads. A worker
-first says whether it could make its environments.
+Worker processes (`mtm.control.environment_worker`) are new interpreters, so they work from any
+script, notebook or test, without a guard around its main part, and inherit no threads. They are
+spoken to through their standard input and output, which every platform has. A worker first says
+whether it could make its environments.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import subprocess
 import sys
 from dataclasses import dataclass
-from multiprocessing import Pipe
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,15 @@ ROWS_WORTH_A_PROCESS = 32
 
 SECONDS_TO_STOP = 30
 """That a worker gets to close its environments."""
+
+START_WORKER = (
+    "import sys; sys.path[:] = sys.argv[1:]; del sys.argv[1:]; "
+    "from mtm.control.environment_worker import main; main()"
+)
+"""A worker imports what its pool's process would: this package, an environment's module."""
+
+READY = b"the environment worker answers from here on\n"
+"""First line of a worker; what Python printed on starting, as a sitecustomize may, precedes it."""
 
 
 @dataclass(frozen=True)
@@ -203,23 +213,18 @@ class _RemoteShard:
 
     def __init__(self, env_id: str, size: int) -> None:
         self._env_id = env_id
-        self._connection, theirs = Pipe()
-        with theirs:
-            words = [
-                "-m",
-                "mtm.control.environment_worker",
-                str(theirs.fileno()),
-                env_id,
-                str(size),
-            ]
-            self._process = subprocess.Popen(
-                [sys.executable, *words],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env=os.environ | thread_settings(1),
-            )
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", START_WORKER, *sys.path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | thread_settings(1),
+        )
+        self._ask((env_id, size))
 
     def wait_until_made(self) -> None:
+        for line in self._answers:
+            if line.endswith(READY):
+                break
         fault: str | None = self._answer()
         if fault is not None:
             raise ConfigError(
@@ -230,27 +235,43 @@ class _RemoteShard:
             )
 
     def send(self, what: str, places: NDArray[np.int64], inputs: NDArray[Any]) -> None:
-        try:
-            self._connection.send((what, places, inputs))
-        except OSError as error:
-            raise self._ended() from error
+        self._ask((what, places, inputs))
 
     def receive(self) -> Reports:
         reports: Reports = self._answer()
         return reports
 
     def close(self) -> None:
-        self._connection.close()
+        for pipe in (self._requests, self._answers):
+            with contextlib.suppress(OSError):  # a request that the process did not live to read
+                pipe.close()
         try:
-            self._process.wait(SECONDS_TO_STOP)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(SECONDS_TO_STOP)
+        finally:
+            self._process.kill()  # nothing, if it has ended
             self._process.wait()
+
+    @property
+    def _requests(self) -> IO[bytes]:
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    @property
+    def _answers(self) -> IO[bytes]:
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def _ask(self, request: tuple[Any, ...]) -> None:
+        try:
+            write_pickle(self._requests, request)
+        except OSError as error:
+            raise self._ended() from error
 
     def _answer(self) -> Any:
         try:
-            return self._connection.recv()
-        except (EOFError, OSError) as error:
+            return pickle.load(self._answers)
+        except (EOFError, OSError, pickle.UnpicklingError) as error:
             raise self._ended() from error
 
     def _ended(self) -> RunError:
@@ -260,3 +281,9 @@ class _RemoteShard:
             f"{self._process.returncode}; what it printed tells why. With processes=1 or fewer "
             "episodes there is none."
         )
+
+
+def write_pickle(pipe: IO[bytes], value: Any) -> None:
+    """Send a value to the process at the other end, which reads it with `pickle.load`."""
+    pickle.dump(value, pipe, pickle.HIGHEST_PROTOCOL)
+    pipe.flush()
