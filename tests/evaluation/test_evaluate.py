@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -260,13 +262,44 @@ def test_rollout_prints_every_episode(hopper: Path, capsys) -> None:
     assert all(f" {seed} " in printed for seed in (5, 6, 7))
 
 
-def test_video_is_recorded_or_its_absence_explained(hopper: Path, tmp_path: Path, capsys) -> None:
+def test_a_video_is_recorded(hopper: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    opened = subprocess.run(
+        [sys.executable, "-c", "import mujoco; mujoco.GLContext(16, 16).make_current()"],
+        env=os.environ | {"MUJOCO_GL": "egl"},
+        capture_output=True,
+        text=True,
+    )
+    if opened.returncode:
+        pytest.skip(f"there is no OpenGL back end here: {opened.stderr.strip()[-200:]}")
+    video = tmp_path / "hop.gif"
+    words = ["rollout", str(hopper), "--episodes", "2", "--policy", "bc", "--video", str(video)]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    from PIL import Image
+
+    steps = int(re.search(r"^ *0 .* (\d+) +-", printed, re.MULTILINE)[1])
+    with Image.open(video) as film:
+        assert f"{video}: {film.n_frames} frames" in printed
+        assert (film.n_frames, film.size) == (1 + steps // 2, (240, 240))
+        assert len(set(film.convert("RGB").getdata())) > 100  # something is to be seen
+
+
+def test_the_absence_of_a_video_is_explained(
+    hopper: Path, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.setenv("MUJOCO_GL", "no-such-back-end")
     video = tmp_path / "hop.gif"
     words = ["rollout", str(hopper), "--episodes", "1", "--policy", "bc", "--video", str(video)]
     assert main(words) == 0
     printed = capsys.readouterr().out
-    assert video.exists() or "apt-get install libegl1" in printed
+    assert "no video: no OpenGL back end works here (no-such-back-end: " in printed
+    assert "apt-get install libegl1" in printed
+    assert "Hopper-v5" in printed
+    assert not video.exists()
     assert main([*words[:-1], "hop.mp4"]) == 2
+    assert main([*words[:-1], str(tmp_path / "no" / "hop.gif")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
 
 
 def test_predict_fills_a_file_with_gaps(hopper: Path, tmp_path: Path, capsys) -> None:

@@ -67,14 +67,19 @@ class EnvironmentPool:
         env_id: As for `mtm.control.environments.make`.
         count: How many.
         processes: To share them out to; None decides by their number and this machine's cores.
+        draws: `frame` can be called; all environments are in this process then.
 
     Raises:
         ConfigError: The environment cannot be made, here or in another process.
         RunError: Another process ended before it had made its environments.
     """
 
-    def __init__(self, env_id: str, count: int, processes: int | None = None) -> None:
-        if processes is None:
+    def __init__(
+        self, env_id: str, count: int, processes: int | None = None, *, draws: bool = False
+    ) -> None:
+        if draws:
+            processes = 1
+        elif processes is None:
             processes = min(available_cores(), max(count // ROWS_WORTH_A_PROCESS, 1))
         processes = min(processes, count)
         self._shard_of = np.arange(count) % processes  # so that all shards empty alike
@@ -83,8 +88,11 @@ class EnvironmentPool:
         self._probe = environments.make(env_id)
         try:
             for size in np.bincount(self._shard_of, minlength=processes):
-                kind = Shard if processes == 1 else _RemoteShard
-                self._shards.append(kind(env_id, int(size)))
+                self._shards.append(
+                    Shard(env_id, int(size), draws=draws)
+                    if processes == 1
+                    else _RemoteShard(env_id, int(size))
+                )
             for shard in self._shards:  # after all have begun, so that they start together
                 shard.wait_until_made()
         except BaseException:
@@ -120,6 +128,12 @@ class EnvironmentPool:
         """Step some of the environments."""
         return self._all("step", rows, actions)
 
+    def frame(self) -> Any:
+        """The first environment as it is now, (height, width, 3)."""
+        (shard,) = self._shards
+        assert isinstance(shard, Shard)
+        return shard.frame()
+
     def _all(self, what: str, rows: NDArray[np.int64], inputs: NDArray[Any]) -> Reports:
         parts = [np.flatnonzero(self._shard_of[rows] == i) for i in range(len(self._shards))]
         busy = [(shard, part) for shard, part in zip(self._shards, parts, strict=True) if len(part)]
@@ -147,8 +161,8 @@ class EnvironmentPool:
 class Shard:
     """Environments of this process."""
 
-    def __init__(self, env_id: str, size: int) -> None:
-        self._envs = [environments.make(env_id) for _ in range(size)]
+    def __init__(self, env_id: str, size: int, *, draws: bool = False) -> None:
+        self._envs = [environments.make(env_id, render=draws and i == 0) for i in range(size)]
         from gymnasium.spaces import Discrete  # it is there: environments have been made
 
         space = self._envs[0].observation_space
@@ -184,10 +198,15 @@ class Shard:
         assert self._reports is not None
         return self._reports
 
+    def frame(self) -> Any:
+        """The first environment as it is now."""
+        return self._envs[0].render()
+
     def close(self) -> None:
-        """Close the environments."""
-        for env in self._envs:
-            env.close()
+        """Close the environments; each of them, even if another raises."""
+        with contextlib.ExitStack() as stack:
+            for env in self._envs:
+                stack.callback(env.close)
 
     def _within_bounds(self, actions: NDArray[Any]) -> Any:
         """Actions as the environments take them; numbers are clipped to the bounds."""
