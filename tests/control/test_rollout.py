@@ -62,6 +62,16 @@ def test_lockstep_equals_one_environment_at_a_time(run) -> None:
     assert together["bc"].successes is not None
 
 
+def test_a_policy_may_act_in_integers(run) -> None:
+    class Whole(Steady):
+        def act(self, states: np.ndarray) -> np.ndarray:
+            return np.ones((self.n, 2), np.int64)
+
+    alone = rollout({"own": Steady()}, ENV, episodes=2)["own"]
+    together = rollout({"whole": Whole(), "own": Steady()}, ENV, episodes=2)["own"]
+    np.testing.assert_array_equal(together.returns, alone.returns)
+
+
 def test_a_policy_that_changes_how_a_run_acts_is_asked_itself(run) -> None:
     class Still(policies.MaskedPolicy):
         def act(self, states: np.ndarray) -> np.ndarray:

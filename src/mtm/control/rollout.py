@@ -177,15 +177,14 @@ class _Actor:
             if isinstance(policy, ModelPolicy):
                 pool.check_spaces(policy.states, policy.actions)
 
-    def act(self, states: NDArray[np.float32]) -> NDArray[np.float32]:
-        actions: NDArray[np.float32] | None = None
-        for policy, rows in self._groups:
-            chosen = policy.act(states[rows])
-            if actions is None:
-                actions = np.zeros((len(states), *chosen.shape[1:]), chosen.dtype)
-            actions[rows] = chosen
-        assert actions is not None
-        return actions
+    def act(self, states: NDArray[Any]) -> NDArray[Any]:
+        chosen = [np.asarray(policy.act(states[rows])) for policy, rows in self._groups]
+        # Of a kind that holds what any of them chose: one may give integers, another fractions.
+        kind = np.result_type(*(actions.dtype for actions in chosen))
+        joined = np.zeros((len(states), *chosen[0].shape[1:]), kind)
+        for (_, rows), actions in zip(self._groups, chosen, strict=True):
+            joined[rows] = actions
+        return joined
 
     def observe(self, rewards: NDArray[np.float64], dones: NDArray[np.bool_]) -> None:
         for policy, rows in self._groups:
