@@ -21,7 +21,14 @@ from mtm.data.preparation import prepare
 from mtm.data.returns import add_returns
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 from mtm.evaluation.demo import mean_of_quantiles
-from mtm.evaluation.evaluate import SWEEP, Request, assemble, find_environment, prediction_error
+from mtm.evaluation.evaluate import (
+    SWEEP,
+    Request,
+    assemble,
+    evaluate,
+    find_environment,
+    prediction_error,
+)
 from mtm.inference.run_data import held_out_episodes
 from mtm.runs import checkpoint
 from mtm.runs.run import Run, load_run
@@ -222,6 +229,14 @@ def test_classes_have_no_normalised_error(chain: Run, tmp_path: Path, capsys) ->
     assert "inverse dynamics" in capsys.readouterr().out
 
 
+def test_data_are_named_by_a_path(point_mass_file: Path, tmp_path: Path) -> None:
+    run = _trained(str(point_mass_file), tmp_path / "run")
+    names = (point_mass_file, str(point_mass_file))
+    found = [evaluate(run, Request(("fd",), data=name)) for name in names]
+    assert found[0] == found[1]
+    json.dumps(found[0])
+
+
 def test_evaluation_without_the_data(tmp_path: Path, capsys, point_mass, point_mass_file) -> None:
     file = point_mass_file
     out = str(tmp_path / "run")
@@ -399,6 +414,14 @@ def test_targets_of_discounted_returns_are_drawn_apart() -> None:
         (axes,) = asked_and_got(tasks, discounted=discounted).axes
         assert axes.get_xlabel() == label
         assert ("asked" in [line.get_label() for line in axes.lines]) != discounted
+
+
+def test_whole_error_bars_are_drawn() -> None:
+    from mtm.evaluation.report.pictures import asked_and_got
+
+    roll = {"target": 1.0, "return": {"mean": -2.0, "std": 1.5}}
+    (axes,) = asked_and_got({"rcbc": {"auto": roll, "sweep": {"1.0": roll}}}).axes
+    assert axes.get_ylim()[0] <= -3.5
 
 
 def test_the_mean_of_the_data_from_their_quantiles() -> None:
