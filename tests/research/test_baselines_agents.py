@@ -272,6 +272,33 @@ def test_settings_are_checked_together() -> None:
         agent_config("dt", "huge")
 
 
+def test_training_leaves_threads_and_terminal_alone(
+    point_mass, tmp_path, monkeypatch, capfd
+) -> None:
+    monkeypatch.setenv("MTM_CORES", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal, where loading shows a bar
+    folder = tmp_path / "exorl"
+    folder.mkdir()
+    for i in range(3):
+        episode = point_mass.episode(i)
+        n = len(episode["rewards"])
+        np.savez(
+            folder / f"{i}.npz",
+            observation=episode["states"],
+            action=episode["actions"],
+            reward=episode["rewards"],
+            discount=np.ones(n, np.float32),
+        )
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        train_agent("iql", str(folder), brief("iql"), tmp_path / "agent", silent=True)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_missing_library_is_named(point_mass, tmp_path, monkeypatch) -> None:
     import sys
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,23 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 15.0
 SECONDS_BETWEEN_UPDATES = 0.1
+
+_silent = ContextVar("silent", default=False)
+
+
+@contextmanager
+def silence(silent: bool = True) -> Iterator[None]:
+    """Let whatever is called within show no bar, unless `silent` is false."""
+    token = _silent.set(silent or _silent.get())
+    try:
+        yield
+    finally:
+        _silent.reset(token)
+
+
+def progress_console(*, stderr: bool = False) -> Console:
+    """Where a bar is shown: on a terminal; quiet within `silence`."""
+    return Console(stderr=stderr, quiet=_silent.get(), highlight=False)
 
 
 class StepProgress:
@@ -114,7 +132,7 @@ class TrainingProgress(StepProgress):
 @contextmanager
 def episode_progress() -> Iterator[tuple[Callable[[int, int], None], Console]]:
     """A bar that counts finished episodes, and the console to print notices on."""
-    console = Console(highlight=False)
+    console = progress_console()
     bar = Progress(
         TextColumn("episodes"),
         BarColumn(bar_width=24),
@@ -124,7 +142,7 @@ def episode_progress() -> Iterator[tuple[Callable[[int, int], None], Console]]:
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
+        disable=console.quiet or not console.is_terminal,
     )
     task = bar.add_task("", total=None)
     with bar:

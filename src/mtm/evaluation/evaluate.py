@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ class Request:
     episodes: int = 20
     seed: int = 0
     env_id: str | None = None
-    data: str | None = None
+    data: str | Path | None = None
 
     def __post_init__(self) -> None:
         for task in self.tasks:
@@ -97,7 +98,7 @@ def evaluate(
         "run": str(run.path),
         "step": run.step,
         "weights": weights_digest(run.model),
-        "data": request.data or run.description.data["spec"],
+        "data": str(request.data or run.description.data["spec"]),
         "environment": request.env_id or matching_environment(run.description.metadata),
         "episodes": request.episodes,
         "seed": request.seed,
@@ -250,7 +251,7 @@ def _offline(
     run: Run, request: Request, tasks: Sequence[str], say: Callable[[str], None]
 ) -> dict[str, Any]:
     try:
-        held_out = held_out_episodes(run, request.data)
+        held_out = held_out_episodes(run, None if request.data is None else str(request.data))
     except DataError as error:
         if request.data is not None:
             raise

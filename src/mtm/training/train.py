@@ -14,6 +14,7 @@ from lightning_fabric import Fabric
 from mtm.core.config import CUSTOM_MASK, DeviceConfig, TrainConfig
 from mtm.core.config_io import differences
 from mtm.core.errors import ConfigError, MTMError
+from mtm.core.progress import silence
 from mtm.core.randomness import Purpose, generator
 from mtm.core.system import available_cores, keep_freed_memory
 from mtm.data import loading
@@ -27,6 +28,7 @@ from mtm.masks import MaskFunction, training_mask
 from mtm.runs import run as runs
 from mtm.runs.run import Description, Run
 from mtm.training.loop import Loop
+from mtm.training.threads import restored_threads
 from mtm.training.trackers import check_trackers
 from mtm.training.validation import Validator, capabilities_of
 
@@ -39,6 +41,7 @@ MAY_CHANGE_ON_RESUME = frozenset(
 _Result = TypeVar("_Result")
 
 
+@restored_threads()
 def train(
     data: str | TrajectoryDataset,
     config: TrainConfig,
@@ -82,7 +85,8 @@ def train(
     fabric = _launch(device, config.batch_size)
     if fabric.is_global_zero:
         _warn_of_warmup(config)
-    source = loading.load(data, config.reading) if isinstance(data, str) else data
+    with silence(silent):
+        source = loading.load(data, config.reading) if isinstance(data, str) else data
     prepared = prepare(source, config)
     training, held_out = split(prepared, config)
     spec = data if isinstance(data, str) else source.metadata.source

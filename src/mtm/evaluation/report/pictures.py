@@ -184,7 +184,7 @@ def asked_and_got(tasks: Mapping[str, Any], *, discounted: bool = False) -> Figu
         )
     axes.set_xlabel("discounted return asked for" if discounted else "return asked for")
     axes.set_ylabel("return, mean and standard deviation")
-    axes.set_ylim(bottom=min(0, *got))
+    axes.set_ylim(bottom=min(0, *(mean - std for mean, std in zip(got, stds, strict=True))))
     axes.legend(fontsize=8, frameon=False)
     _clean(axes)
     return figure

@@ -16,7 +16,7 @@ from torch import nn
 
 from mtm.core.config import ReturnsConfig
 from mtm.core.config_io import differences
-from mtm.core.progress import StepProgress
+from mtm.core.progress import StepProgress, silence
 from mtm.core.randomness import Purpose, generator
 from mtm.core.system import available_cores, keep_freed_memory
 from mtm.data import loading
@@ -37,6 +37,7 @@ from mtm.runs import checkpoint
 from mtm.runs import run as runs
 from mtm.runs.checkpoint import State
 from mtm.training.optimization import check_finite, gradient_norm
+from mtm.training.threads import restored_threads
 from mtm.training.trackers import MetricsFile
 
 MAY_CHANGE_ON_RESUME = ("steps", "log_every", "checkpoint_every")
@@ -46,6 +47,7 @@ EPISODE_RETURNS = ReturnsConfig(kind="sum")
 """Targets of agents are plain sums of rewards."""
 
 
+@restored_threads()
 def train_agent(
     name: str,
     data: str | TrajectoryDataset,
@@ -74,7 +76,8 @@ def train_agent(
     """
     out = Path(out)
     check_agent(name)
-    source = loading.load(data, config.reading) if isinstance(data, str) else data
+    with silence(silent):
+        source = loading.load(data, config.reading) if isinstance(data, str) else data
     prepared = _prepare(source)
     training = prepared
     if config.validation_fraction > 0:

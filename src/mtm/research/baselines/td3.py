@@ -27,7 +27,7 @@ from mtm.control.memoryless_policy import ReflexPolicy
 from mtm.control.rollout import rollout
 from mtm.core.config_io import differences
 from mtm.core.errors import ConfigError, DataError, RunError, require
-from mtm.core.progress import StepProgress
+from mtm.core.progress import StepProgress, silence
 from mtm.core.system import keep_freed_memory
 from mtm.core.versions import versions
 from mtm.data import loading
@@ -85,7 +85,8 @@ def train_td3(
 
     out = Path(out)
     run = _pretrained(config, encoder_run)
-    source = loading.load(data) if isinstance(data, str) else data
+    with silence(silent):
+        source = loading.load(data) if isinstance(data, str) else data
     states, actions = _check_data(source)
     env_id = environment_to_act_in(source.metadata)
     if env_id is None:
