@@ -51,7 +51,7 @@ def test_the_setting_chooses_the_network(modalities) -> None:
 
 def test_shapes_and_that_hidden_values_have_no_influence() -> None:
     model, values = mixed()
-    visible = torch.tensor([[True, True, False, False]]).repeat(5, 1)
+    visible = torch.tensor([[[True, True], [False, False]]]).repeat(5, 1, 1)
     before = model(values, visible).values
     assert before["states"].shape == (5, 2, 3)
     assert before["phase"].shape == (5, 2, 4)

@@ -660,7 +660,7 @@ def test_samples_are_asked_only_for_what_they_have() -> None:
         training_mask(config),
     )
     inputs = make_batch(0)
-    visible = inputs.visible.view(inputs.scored.shape)
+    visible = inputs.visible
     names = [m.name for m in data.modalities]
     states, actions = names.index("states"), names.index("actions")
     lacks_actions = ~inputs.scored[:, :, actions].any(dim=1)

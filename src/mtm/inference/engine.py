@@ -53,9 +53,7 @@ def ask(
     answers: dict[str, list[NDArray[Any]]] = {name: [] for name in want}
     for part in batches(len(visible)):
         inputs = tensors(run, {n: v[part] for n, v in window.items()}, visible[part])
-        flat = (len(visible[part]), -1)
-        shown = torch.from_numpy(visible[part].reshape(flat))
-        asked = torch.from_numpy(wanted[part].reshape(flat))
+        shown, asked = torch.from_numpy(visible[part]), torch.from_numpy(wanted[part])
         with torch.inference_mode():
             out = run.model(inputs, shown, asked).values
         for name in want:

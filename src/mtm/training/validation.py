@@ -111,7 +111,7 @@ class Validator:
         totals: dict[str, list[float]],
     ) -> None:
         shown = visible & present
-        predictions = model(values, torch.from_numpy(shown.reshape(len(shown), -1))).values
+        predictions = model(values, torch.from_numpy(shown)).values
         for i, m in enumerate(self.modalities):
             errors = token_errors(m, predictions[m.name], values[m.name])
             for part in self._parts:
@@ -133,10 +133,7 @@ class Validator:
         chosen = question.wanted & present & complete
         if not chosen.any():
             return  # such as a batch of episodes that all lack actions
-        flat = (len(shown), -1)
-        predictions = model(
-            values, torch.from_numpy(shown.reshape(flat)), torch.from_numpy(chosen.reshape(flat))
-        ).values
+        predictions = model(values, torch.from_numpy(shown), torch.from_numpy(chosen)).values
         for i, m in enumerate(self.modalities):
             if m.name not in predictions:
                 continue
