@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mtm.core import config
+from mtm.core import names
 from mtm.core.errors import ConfigError
 from mtm.data.modalities import Modality
 from mtm.masks import patterns
@@ -45,7 +45,8 @@ def test_named_masks_go_by_role_not_by_name() -> None:
 
 
 def test_settings_name_the_same_masks() -> None:
-    assert config.MASK_NAMES == patterns.NAMES
+    assert names.MASKS == patterns.NAMES
+    assert tuple(NAMED) == names.NAMED_MASKS
     for name in patterns.NAMES:
         assert patterns.summary(name)
         assert patterns.make_mask(name) is not None

@@ -15,6 +15,7 @@ from mtm.cli import main
 from mtm.control import policies
 from mtm.core.config import ModelConfig, TrainConfig
 from mtm.core.errors import ConfigError
+from mtm.core.names import CAPABILITIES
 from mtm.data.formats import builtin
 from mtm.data.modalities import Modality
 from mtm.evaluation.evaluate import Request, evaluate
@@ -25,8 +26,6 @@ from mtm.research.baselines.mlp import mlp_config
 from mtm.research.baselines.specialised import specialised_config
 from mtm.runs import checkpoint
 from mtm.training.train import train
-
-CAPABILITIES = ("bc", "rcbc", "id", "fd")
 
 
 def short(capability: str, **changes) -> TrainConfig:

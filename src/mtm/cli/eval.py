@@ -12,6 +12,7 @@ from typing import Any, Literal
 import tyro
 
 from mtm.core.errors import ConfigError
+from mtm.core.names import TASKS
 
 SAME = ("weights", "data", "environment", "episodes", "seed")
 """What two evaluations must have in common, so that their numbers can stand side by side."""
@@ -28,7 +29,7 @@ class Arguments:
 
     run: tyro.conf.Positional[Path]
     """The run directory, or that of an agent of `mtm baseline`."""
-    tasks: tuple[str, ...] = ("fd", "id", "bc", "rcbc", "two_stage")
+    tasks: tuple[str, ...] = TASKS
     """Which capabilities of a run; an agent only acts."""
     episodes: int = 20
     """Episodes for each policy and target."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import tyro
 
 from mtm.core.errors import ConfigError
+from mtm.core.names import ActingTask
 
 if TYPE_CHECKING:
     from mtm.control.policies import MaskedPolicy
@@ -22,7 +23,7 @@ class Arguments:
 
     run: tyro.conf.Positional[Path]
     """The run directory."""
-    policy: Literal["bc", "rcbc", "two_stage"] = "rcbc"
+    policy: ActingTask = "rcbc"
     """How to act."""
     target: str = "auto"
     """auto, fraction:0.9, score:100, or a return such as 3000."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from mtm.core.config import TrainConfig
 from mtm.core.errors import ConfigError
+from mtm.core.names import VALIDATED
 from mtm.core.randomness import Purpose, generator
 from mtm.data.modalities import Modality
 from mtm.data.normalizer import Normalizer
@@ -23,9 +24,6 @@ from mtm.data.trajectories import TrajectoryDataset
 from mtm.masks.capabilities import NAMED, Question
 from mtm.masks.patterns import MaskFunction, draw_masks
 from mtm.training.losses import token_errors
-
-CAPABILITIES = ("fd", "id", "bc", "rcbc")
-"""Named masks whose prediction errors are reported."""
 
 BATCH_SIZE = 1024
 
@@ -151,7 +149,7 @@ def capabilities_of(config: TrainConfig) -> tuple[str, ...]:
     """What a network with these settings can be asked: a perceptron only what it was trained on."""
     if config.model.network == "mlp" and config.mask in NAMED:
         return (config.mask,)
-    return CAPABILITIES
+    return VALIDATED
 
 
 def _possible_questions(

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from mtm.core.errors import ConfigError
+from mtm.core.names import VALIDATED
 from mtm.data.modalities import Modality
 from mtm.data.segments import Segments
 from mtm.data.trajectories import TrajectoryDataset
@@ -33,7 +34,7 @@ def training_curves(rows: Sequence[Mapping[str, float]], modalities: Sequence[Mo
     for m in modalities:
         _curve(left, rows, f"loss/{m.name}", m.name)
     left.set_title("training loss, by modality")
-    for name in ("fd", "id", "bc", "rcbc", "fd_copy_last"):
+    for name in (*VALIDATED, "fd_copy_last"):
         style = {"linestyle": "--", "color": TRUTH} if name == "fd_copy_last" else {}
         _curve(right, rows, f"val/{name}", name.replace("_", " "), **style)
     right.set_title("held-out error, by capability")
