@@ -94,15 +94,15 @@ def test_only_wanted_tokens_are_predicted_and_alike(
         torch.testing.assert_close(some[m.name][here], everything[m.name][here])
 
 
-def test_a_layout_knows_the_rows_of_each_modality() -> None:
+def test_a_layout_knows_the_tokens_of_each_modality() -> None:
     chosen = random_visible()
-    layout = Layout.of(chosen.flatten(1), torch.device("cpu"), M)
-    assert len(layout.rows) == M
+    layout = Layout.by_count(chosen.flatten(1), torch.device("cpu"), M)
+    assert len(layout.by_modality) == M
     for i, m in enumerate(MODALITIES):
-        places = layout.tokens[layout.rows[i]]
+        places = layout.tokens[layout.by_modality[i]]
         assert (places % M == i).all()
         assert len(places) == at(chosen, m.name).sum()
-    assert Layout.of(chosen.flatten(1), torch.device("cpu")).rows == ()
+    assert Layout.by_count(chosen.flatten(1), torch.device("cpu")).by_modality == ()
 
 
 def test_hidden_values_cannot_influence_a_prediction() -> None:
@@ -145,9 +145,9 @@ def test_packing_gives_what_a_padded_encoder_gives(
     model, values, visible = make_model(), make_values(), random_visible()
     visible[0] = True  # one sample shows everything, so nothing is packed away for it
     visible[1] = False  # and one shows nothing
-    lay_out = Layout.joined if way == "joined samples" else Layout.of
+    lay_out = Layout.joined if way == "joined samples" else Layout.by_count
     layout = lay_out(visible.flatten(1), torch.device("cpu"))
-    assert any(block.attend is not None for block in layout.blocks) == (way != "dense blocks")
+    assert any(block.may_attend is not None for block in layout.blocks) == (way != "dense blocks")
     packed = model.encode(values, visible, layout)
     L = T * M
     everything = Block(None, B, L, B * L, torch.arange(B * L), visible.view(B, 1, 1, L))

@@ -66,7 +66,7 @@ class Heads(nn.ModuleDict):
             if wanted is None:
                 out = self[m.name](parts[i])  # (B, T, outputs)
             else:
-                rows = wanted.rows[i]
+                rows = wanted.by_modality[i]
                 if not len(rows):
                     continue
                 out = self[m.name](take(decoded, rows))  # (rows, outputs)

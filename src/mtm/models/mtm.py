@@ -83,7 +83,7 @@ class MTM(nn.Module):
         visible, device = visible.cpu(), self.mask_tokens.device
         B, T, M = visible.shape
         layout = Layout.joined(visible.flatten(1), device)
-        asked = None if wanted is None else Layout.of(wanted.cpu().flatten(1), device, M)
+        asked = None if wanted is None else Layout.by_count(wanted.cpu().flatten(1), device, M)
         latent = self.encode(values, visible, layout)  # (N, D)
         decoded = self.decode(latent, layout, B, T, asked)  # (B * L, D), or (wanted tokens, D)
         predictions: Predictions = self.heads(decoded, B, T, asked)
