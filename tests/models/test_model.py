@@ -61,6 +61,18 @@ def spoil(values: dict[str, torch.Tensor], chosen: torch.Tensor) -> dict[str, to
     return spoiled
 
 
+def test_weights_keep_their_names_and_their_order() -> None:
+    """Checkpoints of earlier versions know weights by name, those of optimizers by number."""
+    parts = dict.fromkeys(name.split(".")[0] for name, _ in make_model().named_parameters())
+    assert list(parts) == [
+        *("encoder_modality_encoding", "decoder_modality_encoding", "mask_tokens"),
+        *("encoders", "encoder", "to_decoder", "decoder", "heads"),
+    ]
+    names = [name for name, _ in make_model().named_parameters()]
+    assert {"encoders.states.weight", "encoder.layers.0.mlp_in.bias"} <= set(names)
+    assert {"decoder.norm.weight", "heads.actions.3.bias"} <= set(names)
+
+
 def test_shapes_of_predictions() -> None:
     out = make_model()(make_values(), random_visible())
     assert {name: tuple(v.shape) for name, v in out.values.items()} == {
