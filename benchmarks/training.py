@@ -86,8 +86,8 @@ class Stepper:
         """Operations of one step, from the tokens really processed; backward is twice forward."""
         c, D = self._config.model, self._config.model.width
         visible = self._maker(mask)(next(self._numbers)).visible
-        B, L = visible.shape
-        shown = visible.sum(dim=1).double()
+        B, L = visible.flatten(1).shape
+        shown = visible.sum(dim=(1, 2)).double()
         layer, attention = 24 * D * D, 4 * D  # per token; per pair of tokens
         encoder = c.encoder_layers * float((shown * layer + shown**2 * attention).sum())
         decoder = c.decoder_layers * B * (L * layer + L * L * attention)

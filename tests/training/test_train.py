@@ -36,7 +36,7 @@ from mtm.data.preparation import prepare
 from mtm.data.segments import Segments
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.masks import training_mask
-from mtm.masks.capabilities import NAMED
+from mtm.masks.capabilities import NAMED_MASKS
 from mtm.models.mtm import MTM
 from mtm.models.network import make_network
 from mtm.runs import checkpoint
@@ -177,7 +177,7 @@ def test_a_discrete_modality_is_learned(tmp_path) -> None:
     assert held_out["phase/hidden"] < 0.8 * np.log(4)  # well below guessing among four
 
 
-@pytest.mark.parametrize("mask", ["random", *NAMED])
+@pytest.mark.parametrize("mask", ["random", *NAMED_MASKS])
 def test_the_loop_trains_with_any_mask(point_mass, tiny, out, mask) -> None:
     run = train(point_mass, replace(tiny, mask=mask, steps=2), out, silent=True)
     assert run.description.train.mask == mask
@@ -660,7 +660,7 @@ def test_samples_are_asked_only_for_what_they_have() -> None:
         training_mask(config),
     )
     inputs = make_batch(0)
-    visible = inputs.visible.view(inputs.scored.shape)
+    visible = inputs.visible
     names = [m.name for m in data.modalities]
     states, actions = names.index("states"), names.index("actions")
     lacks_actions = ~inputs.scored[:, :, actions].any(dim=1)

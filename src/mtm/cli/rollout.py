@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import tyro
 
 from mtm.cli.asked_run import AskedRun
 from mtm.core.errors import ConfigError
+from mtm.core.names import ActingTask
 
 if TYPE_CHECKING:
     from mtm.control.policies import MaskedPolicy
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 class Arguments(AskedRun):
     """Let a run act in its environment and print every episode."""
 
-    policy: Literal["bc", "rcbc", "two_stage"] = "rcbc"
+    policy: ActingTask = "rcbc"
     """How to act."""
     target: str = "auto"
     """auto, fraction:0.9, score:100, or a return such as 3000."""

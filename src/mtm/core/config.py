@@ -12,15 +12,10 @@ from typing import Any, Literal, get_args
 from mtm.core.config_io import from_plain, raise_if
 from mtm.core.errors import ConfigError, unknown
 from mtm.core.mask_mix import mix_faults
+from mtm.core.names import MASKS
 
 # Not 16-mixed: its gradients are clipped while still scaled up, and no checkpoint has its scale.
 Precision = Literal["32-true", "bf16-mixed", "bf16-true", "64-true"]
-
-MASK_NAMES = (
-    *("random", "random-autoregressive"),
-    *("bc", "rcbc", "id", "fd", "goal", "waypoints", "past", "plan"),
-)
-"""The masks of `mtm.masks`, named here so that settings are checked without loading it."""
 
 ROLES = ("state", "return", "action", "reward")
 """The roles of `mtm.data.modalities`."""
@@ -290,7 +285,7 @@ class TrainConfig:
         if self.loss_on not in ("all", "hidden"):
             faults.append(unknown("loss_on", self.loss_on, ("all", "hidden")))
         if self.mask != CUSTOM_MASK:
-            faults += mix_faults(self.mask, MASK_NAMES)
+            faults += mix_faults(self.mask, MASKS)
         if any(weight < 0 for weight in self.mask_weights.values()):
             faults.append(f"mask_weights must be at least 0, got {self.mask_weights}")
         for name in self.trackers:

@@ -19,6 +19,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from mtm.core.names import VALIDATED
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -124,7 +126,7 @@ class TrainingProgress(StepProgress):
 
     def show_validation(self, step: int, metrics: Mapping[str, float]) -> None:
         """New held-out metrics."""
-        named = [n for n in ("fd", "id", "bc", "rcbc") if n in metrics]
+        named = [n for n in VALIDATED if n in metrics]
         parts = "  ".join(f"{name} {metrics[name]:.4f}" for name in named)
         self.say(f"step {step:,}  held out: loss {metrics['loss']:.4f}  {parts}")
 

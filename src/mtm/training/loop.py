@@ -53,8 +53,8 @@ class StepInput:
         values: Normalised values, name -> (B, T, *shape).
         scored: Tokens that the loss counts, (B, T, M).
         hidden: Those of them that are not visible, (B, T, M).
-        visible: (B, L), on the CPU.
-        wanted: Tokens to predict, (B, L), on the CPU; None: all.
+        visible: (B, T, M), on the CPU.
+        wanted: Tokens to predict, (B, T, M), on the CPU; None: all.
         counts: Scored tokens of each modality in the whole batch of all processes, (M,).
         processes: How many processes share that batch.
     """
@@ -90,7 +90,7 @@ class BatchMaker:
         visible = draw_masks(self.mask, self.modalities, everywhere, rng)
         hidden = everywhere & ~visible
         scored = hidden if config.loss_on == "hidden" else everywhere
-        shown = (visible[self.mine] & batch.present).reshape(len(batch.present), -1)
+        shown = visible[self.mine] & batch.present
         counts = torch.from_numpy(scored.sum(axis=(0, 1)))
         values = self.normalizer.tensors(batch)
         return StepInput(
@@ -279,10 +279,10 @@ class Loop:
 
 
 def _wanted(scored: BoolArray) -> Tensor:
-    """The scored tokens, (B, L), and one of each modality: every head takes part in every step."""
+    """The scored tokens and one of each modality, (B, T, M): every head takes part in each step."""
     wanted = scored.copy()
     wanted[0, 0] |= ~scored.any(axis=(0, 1))
-    return torch.from_numpy(wanted.reshape(len(wanted), -1))
+    return torch.from_numpy(wanted)
 
 
 def _total(processes: int, part: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from mtm.core.atomic_write import write_atomically
 from mtm.core.errors import DataError, MTMError, RunError, require
 from mtm.evaluation.report.tables import TARGETS_NOTE, mean_and_std, number, rolls_of
 from mtm.inference.run_data import held_out_episodes
-from mtm.masks.capabilities import NAMED
+from mtm.masks.capabilities import NAMED_MASKS
 from mtm.runs import checkpoint
 from mtm.runs.run import Run
 from mtm.training.trackers import read_metrics
@@ -91,7 +91,7 @@ def _predictions(
     from mtm.evaluation.report import pictures
 
     sections = []
-    for name, pattern in NAMED.items():
+    for name, pattern in NAMED_MASKS.items():
         try:
             figure = pictures.capability(run, held_out, name)
         except MTMError as error:

@@ -11,21 +11,14 @@ from rich.table import Table
 
 from mtm.control.rollout import EpisodeResults
 from mtm.control.scores import score
+from mtm.core.names import PREDICTION_TASKS, TITLES, VALIDATED
 from mtm.runs import checkpoint
 from mtm.runs.run import Run
 
-CAPABILITIES = {
-    "fd": "forward dynamics",
-    "id": "inverse dynamics",
-    "bc": "behaviour cloning",
-    "rcbc": "return-conditioned",
-}
-
-
-PLAIN = {"bc": "behaviour cloning", "iql": "IQL", "cql": "CQL", "td3_bc": "TD3+BC"}
+PLAIN = {"bc": TITLES["bc"], "iql": "IQL", "cql": "CQL", "td3_bc": "TD3+BC"}
 """Policies that act without a target."""
 
-CONDITIONED = {"rcbc": "return-conditioned", "dt": "Decision Transformer"}
+CONDITIONED = {"rcbc": TITLES["rcbc"], "dt": "Decision Transformer"}
 """Policies that ask for a return, at several targets."""
 
 
@@ -43,10 +36,10 @@ def print_held_out(run: Run, console: Console | None = None) -> None:
     table.add_column("mask")
     table.add_column("predicted")
     table.add_column("error", justify="right")
-    for name, summary in CAPABILITIES.items():
+    for name in VALIDATED:
         if name in metrics:
             what = "the next state" if name == "fd" else "the action"
-            table.add_row(f"{name} ({summary})", what, f"{metrics[name]:.4f}")
+            table.add_row(f"{name} ({TITLES[name]})", what, f"{metrics[name]:.4f}")
         if name == "fd" and "fd_copy_last" in metrics:
             table.add_row("", "copying the last state instead", f"{metrics['fd_copy_last']:.4f}")
     for m in run.modalities:
@@ -62,7 +55,7 @@ def print_evaluation(result: Mapping[str, Any], console: Console | None = None) 
     console = console or Console(highlight=False)
     tasks = result["tasks"]
     console.print(f"\n{result['run']}: step {result['step']:,}, data {result['data']}")
-    if tasks.get("fd") or tasks.get("id"):
+    if any(tasks.get(name) for name in PREDICTION_TASKS):
         console.print(_offline_table(tasks))
     rolls = rolls_of(tasks)
     if rolls:
@@ -76,12 +69,12 @@ def _offline_table(tasks: Mapping[str, Any]) -> Table:
     table.add_column("capability")
     for title in ("normalised", "raw units", "copying the last state"):
         table.add_column(title, justify="right")
-    for name in ("fd", "id"):
+    for name in PREDICTION_TASKS:
         if tasks.get(name):
             e = tasks[name]
             copy = number(e["copy_last"], ".4f") if "copy_last" in e else ""
             normalized = number(e["normalized"], ".4f")
-            table.add_row(CAPABILITIES[name], normalized, f"{e['raw']:.4g}", copy)
+            table.add_row(TITLES[name], normalized, f"{e['raw']:.4g}", copy)
     return table
 
 
@@ -95,8 +88,7 @@ def rolls_of(tasks: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]
             rows += [("  sweep", f"fraction {f}", roll) for f, roll in found["sweep"].items()]
             rows.append(("  best of sweep", "seen after", found["best"]))
     if two := tasks.get("two_stage"):
-        rows.append(("two-stage", "auto", two["auto"]))
-        rows.append(("two-stage", "fixed", two["fixed"]))
+        rows += [(TITLES["two_stage"], target, two[target]) for target in ("auto", "fixed")]
     return rows
 
 
