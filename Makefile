@@ -28,10 +28,11 @@ lint: $(READY)
 type: $(READY)
 	$(BIN)/mypy
 
-# Warnings are errors. The variable silences an announcement of the theme's.
+# Warnings are errors (--quiet would hide them from --strict, too). The variable silences an
+# announcement of the theme's.
 docs: $(READY)
 	$(BIN)/python docs/draw_pictures.py --check
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 check: lint type docs test
 
