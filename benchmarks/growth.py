@@ -16,7 +16,7 @@ from benchmarks.training import Stepper
 from mtm.core.config import TrainConfig, preset
 from mtm.core.system import keep_freed_memory
 from mtm.data.trajectories import TrajectoryDataset
-from mtm.masks.patterns import training_mask
+from mtm.masks import training_mask
 
 STEPS = 100_000
 """Steps of the random data, unless their number is what grows."""

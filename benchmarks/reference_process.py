@@ -77,8 +77,8 @@ def _original(
     arguments: argparse.Namespace,
 ) -> tuple[Callable[..., object], Any, Callable[[], Any]]:
     """Its training step, its data set and its mask function, for this project's Hopper data."""
-    from research.mtm.data.loading.sequence_dataset import SequenceDataset
-    from research.mtm.masks.patterns import create_random_autoregressize_mask
+    from research.mtm.datasets.sequence_dataset import SequenceDataset
+    from research.mtm.masks import create_random_autoregressize_mask
     from research.mtm.models.mtm_model import MTM, MTMConfig
     from research.mtm.tokenizers.base import TokenizerManager
     from research.mtm.tokenizers.continuous import ContinuousTokenizer

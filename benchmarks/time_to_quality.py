@@ -30,7 +30,8 @@ from mtm.control.scores import score
 from mtm.core.config import OptimizerConfig, TrainConfig, preset
 from mtm.data.environment_ids import matching_environment
 from mtm.data.modalities import BoolArray, Modality
-from mtm.masks.patterns import WEIGHTS, MaskFunction
+from mtm.masks import MaskFunction
+from mtm.masks.random_masks import WEIGHTS
 from mtm.research.experiments.provenance import here
 from mtm.runs import checkpoint
 from mtm.runs.run import load_run

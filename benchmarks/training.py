@@ -17,7 +17,7 @@ from mtm.data.normalizer import Normalizer
 from mtm.data.preparation import prepare
 from mtm.data.segments import Segments
 from mtm.data.trajectories import TrajectoryDataset
-from mtm.masks.patterns import MaskFunction, training_mask
+from mtm.masks import MaskFunction, training_mask
 from mtm.models.mtm import MTM
 from mtm.runs.run import Description
 from mtm.training.loop import BatchMaker, train_step

@@ -19,8 +19,7 @@ import numpy as np
 
 from mtm.core.config import TrainConfig
 from mtm.data.modalities import BoolArray, Modality
-from mtm.masks.capabilities import NAMED
-from mtm.masks.patterns import NAMES, training_mask
+from mtm.masks import NAMED, NAMES, training_mask
 
 IMAGES = Path(__file__).parent / "images"
 T = 4

@@ -84,3 +84,12 @@ def test_a_class_name_means_one_thing() -> None:
                 homes.setdefault(node.name, []).append(str(file.relative_to(PACKAGE)))
     twice = {name: files for name, files in homes.items() if len(files) > 1}
     assert twice.keys() <= {"Arguments"}
+
+
+def test_the_public_names_are_there_and_are_all() -> None:
+    assert sorted(mtm.__all__) == sorted({*mtm._HOMES, *mtm._MODULES})
+    for name in mtm.__all__:
+        assert getattr(mtm, name) is not None
+    assert set(mtm.__all__) < set(dir(mtm))
+    with pytest.raises(AttributeError, match="has no attribute 'rolout'"):
+        mtm.rolout  # noqa: B018

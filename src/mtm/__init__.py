@@ -9,12 +9,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mtm.core.config import ModelConfig, TrainConfig, preset
-    from mtm.core.errors import MTMError
+    from mtm import masks
+    from mtm.control import policies
+    from mtm.control.rollout import rollout
+    from mtm.core.config import (
+        DeviceConfig,
+        ModelConfig,
+        OptimizerConfig,
+        Reading,
+        ReturnsConfig,
+        TrainConfig,
+        preset,
+    )
+    from mtm.core.errors import ConfigError, DataError, MissingExtraError, MTMError, RunError
     from mtm.data.loading import load as load_dataset
     from mtm.data.modalities import Modality
     from mtm.data.normalizer import Normalizer
     from mtm.data.trajectories import Metadata, TrajectoryDataset
+    from mtm.evaluation.evaluate import evaluate
     from mtm.inference.encoders import StateActionEncoder, StateEncoder
     from mtm.inference.queries import (
         behavior_cloning,
@@ -27,7 +39,7 @@ if TYPE_CHECKING:
         return_conditioned,
     )
     from mtm.inference.relabelling import relabel
-    from mtm.masks.patterns import make_mask
+    from mtm.masks.make import make_mask
     from mtm.models.mtm import MTM
     from mtm.runs.run import Run, load_run
     from mtm.training.train import train
@@ -35,68 +47,101 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "MTM": ("mtm.models.mtm", "MTM"),
-    "MTMError": ("mtm.core.errors", "MTMError"),
-    "Metadata": ("mtm.data.trajectories", "Metadata"),
-    "Modality": ("mtm.data.modalities", "Modality"),
-    "ModelConfig": ("mtm.core.config", "ModelConfig"),
-    "Normalizer": ("mtm.data.normalizer", "Normalizer"),
-    "Run": ("mtm.runs.run", "Run"),
-    "StateActionEncoder": ("mtm.inference.encoders", "StateActionEncoder"),
-    "StateEncoder": ("mtm.inference.encoders", "StateEncoder"),
-    "TrainConfig": ("mtm.core.config", "TrainConfig"),
-    "TrajectoryDataset": ("mtm.data.trajectories", "TrajectoryDataset"),
-    "behavior_cloning": ("mtm.inference.queries", "behavior_cloning"),
-    "forward_dynamics": ("mtm.inference.queries", "forward_dynamics"),
-    "impute": ("mtm.inference.queries", "impute"),
-    "inverse_dynamics": ("mtm.inference.queries", "inverse_dynamics"),
-    "load_dataset": ("mtm.data.loading", "load"),
-    "load_run": ("mtm.runs.run", "load_run"),
-    "make_mask": ("mtm.masks.patterns", "make_mask"),
-    "predict": ("mtm.inference.queries", "predict"),
-    "preset": ("mtm.core.config", "preset"),
-    "reach_goal": ("mtm.inference.queries", "reach_goal"),
-    "relabel": ("mtm.inference.relabelling", "relabel"),
-    "represent": ("mtm.inference.queries", "represent"),
-    "return_conditioned": ("mtm.inference.queries", "return_conditioned"),
-    "train": ("mtm.training.train", "train"),
+    # Data
+    "load_dataset": "mtm.data.loading:load",
+    "TrajectoryDataset": "mtm.data.trajectories",
+    "Metadata": "mtm.data.trajectories",
+    "Modality": "mtm.data.modalities",
+    "Reading": "mtm.core.config",
+    "Normalizer": "mtm.data.normalizer",
+    # Training
+    "preset": "mtm.core.config",
+    "TrainConfig": "mtm.core.config",
+    "ModelConfig": "mtm.core.config",
+    "OptimizerConfig": "mtm.core.config",
+    "ReturnsConfig": "mtm.core.config",
+    "DeviceConfig": "mtm.core.config",
+    "make_mask": "mtm.masks.make",
+    "train": "mtm.training.train",
+    "MTM": "mtm.models.mtm",
+    # A run, and what one asks it
+    "Run": "mtm.runs.run",
+    "load_run": "mtm.runs.run",
+    "predict": "mtm.inference.queries",
+    "impute": "mtm.inference.queries",
+    "forward_dynamics": "mtm.inference.queries",
+    "inverse_dynamics": "mtm.inference.queries",
+    "behavior_cloning": "mtm.inference.queries",
+    "return_conditioned": "mtm.inference.queries",
+    "reach_goal": "mtm.inference.queries",
+    "represent": "mtm.inference.queries",
+    "relabel": "mtm.inference.relabelling",
+    "StateEncoder": "mtm.inference.encoders",
+    "StateActionEncoder": "mtm.inference.encoders",
+    # Acting and measuring
+    "rollout": "mtm.control.rollout",
+    "evaluate": "mtm.evaluation.evaluate",
+    # Errors
+    "MTMError": "mtm.core.errors",
+    "ConfigError": "mtm.core.errors",
+    "DataError": "mtm.core.errors",
+    "RunError": "mtm.core.errors",
+    "MissingExtraError": "mtm.core.errors",
 }
+"""Public name -> its module, and the name there if it is another."""
+
+_MODULES = {"masks": "mtm.masks", "policies": "mtm.control.policies"}
+"""Public modules."""
 
 __all__ = [
     "MTM",
+    "ConfigError",
+    "DataError",
+    "DeviceConfig",
     "MTMError",
     "Metadata",
+    "MissingExtraError",
     "Modality",
     "ModelConfig",
     "Normalizer",
+    "OptimizerConfig",
+    "Reading",
+    "ReturnsConfig",
     "Run",
+    "RunError",
     "StateActionEncoder",
     "StateEncoder",
     "TrainConfig",
     "TrajectoryDataset",
     "behavior_cloning",
+    "evaluate",
     "forward_dynamics",
     "impute",
     "inverse_dynamics",
     "load_dataset",
     "load_run",
     "make_mask",
+    "masks",
+    "policies",
     "predict",
     "preset",
     "reach_goal",
     "relabel",
     "represent",
     "return_conditioned",
+    "rollout",
     "train",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
     if name not in _HOMES:
         raise AttributeError(f"module 'mtm' has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    return getattr(importlib.import_module(module), attribute)
+    module, _, attribute = _HOMES[name].partition(":")
+    return getattr(importlib.import_module(module), attribute or name)
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "__version__"]

@@ -59,6 +59,21 @@ def test_without_history_only_the_current_state_counts(run) -> None:
     np.testing.assert_allclose(policy.act(states[-1]), after, rtol=1e-4, atol=1e-6)
 
 
+def test_queries_and_policies_of_one_name_show_the_same(run) -> None:
+    """With their defaults, whatever came before."""
+    states = some_states(6, 1)
+    target = policies.return_conditioned(run).ways[0].target
+    as_asked = np.full((6, 1), target)  # so that as much is left per step
+    acted = drive(policies.return_conditioned(run), states, as_asked)
+    cloned = drive(policies.behavior_cloning(run), states)
+    for now in range(6):
+        past = states[: now + 1, 0]
+        asked = queries.return_conditioned(run, past, target)
+        np.testing.assert_allclose(acted[now, 0], asked, rtol=1e-4, atol=1e-5)
+        asked = queries.behavior_cloning(run, past, cloned[:now, 0] if now else None)
+        np.testing.assert_allclose(cloned[now, 0], asked, rtol=1e-4, atol=1e-5)
+
+
 def test_return_conditioning_shows_the_target(run) -> None:
     states = some_states(6, 1)
     policy = policies.return_conditioned(run, "return:15", history=3)
@@ -66,7 +81,8 @@ def test_return_conditioning_shows_the_target(run) -> None:
     rewards = np.full((6, 1), 0.7)
     actions = drive(policy, states, rewards)
     left = (15 - 5 * 0.7) / (20 - 5)
-    expected = queries.return_conditioned(run, states[2:6, 0], left)  # its own actions hidden
+    # Its own actions are hidden.
+    expected = queries.return_conditioned(run, states[2:6, 0], left, history=3)
     np.testing.assert_allclose(actions[5, 0], expected, rtol=1e-4, atol=1e-5)
 
 

@@ -197,7 +197,7 @@ def test_what_cannot_be_encoded(run, states, actions, tmp_path, point_mass) -> N
         StateEncoder(tmp_path)
     config = replace(preset("tiny"), steps=2, modalities=("actions",))
     stateless = train(point_mass, config, tmp_path / "stateless", silent=True)
-    with pytest.raises(ConfigError, match="exactly one modality of role 'state', the run has none"):
+    with pytest.raises(ConfigError, match="exactly one modality of role 'state', there is none"):
         StateEncoder(stateless)
 
 

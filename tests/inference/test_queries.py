@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
+import mtm
 from mtm.core.config import ModelConfig, OptimizerConfig, TrainConfig
 from mtm.core.errors import ConfigError, DataError
 from mtm.data.formats import builtin
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.inference import queries
-from mtm.inference.engine import ask, index
+from mtm.inference.engine import ask
 from mtm.inference.windowing import _best_windows
 from mtm.runs.run import Run
 from mtm.training.train import train
@@ -78,7 +80,7 @@ def test_a_query_equals_the_model_asked_by_hand(run, episodes) -> None:
 def windows(run: Run, known: list[int], missing: list[int]) -> tuple[list[int], list[bool]]:
     """Where the states of some steps are asked, when those of others are known."""
     visible = np.zeros((1, len(known), len(run.modalities)), bool)
-    visible[0, :, index(run, "states")] = known
+    visible[0, :, run.modalities.place("states")] = known
     starts, both = _best_windows(run, visible, "states", np.array([[0, s] for s in missing]))
     return starts.tolist(), both.tolist()
 
@@ -116,7 +118,7 @@ def _alone(run: Run, states: np.ndarray, step: int) -> np.ndarray:
     (start,), _ = windows(run, known.astype(int).tolist(), [step])
     part = slice(start, start + 4)
     visible = np.zeros((1, 4, len(run.modalities)), bool)
-    visible[0, :, index(run, "states")] = known[part]
+    visible[0, :, run.modalities.place("states")] = known[part]
     window = {"states": np.nan_to_num(states[:, part])}
     return ask(run, window, visible, ["states"])["states"][:, step - start]
 
@@ -246,11 +248,64 @@ def test_past_inference_and_imputation(run, episodes) -> None:
             ),
             r"has a gap \(NaN\) at step 1.*Use predict",
         ),
+        (
+            lambda r, e: queries.return_conditioned(r, np.full((3, 4), np.inf), returns=0.5),
+            "holds a value at step 0 that is infinite",
+        ),
+        (
+            lambda r, e: queries.return_conditioned(r, np.full((3, 4), 1e300), returns=0.5),
+            "too large for single precision",
+        ),
+        (
+            lambda r, e: queries.return_conditioned(r, np.zeros((3, 4)), returns=np.nan),
+            r"'returns' has a gap \(NaN\)",
+        ),
+        (
+            lambda r, e: queries.return_conditioned(r, np.zeros((2, 3, 4)), returns=[0.1] * 3),
+            r"returns have shape \(3,\).*\(2,\) for one for each trajectory",
+        ),
+        (
+            lambda r, e: queries.reach_goal(r, np.zeros((3, 4)), np.full(4, np.nan), steps=2),
+            r"'states' has a gap \(NaN\)",
+        ),
+        (
+            lambda r, e: queries.represent(r, np.full((3, 4), np.nan)),
+            r"'states' has a gap \(NaN\)",
+        ),
     ],
 )
 def test_bad_questions(run, episodes, ask, message: str) -> None:
     with pytest.raises(DataError, match=message):
         ask(run, episodes)
+
+
+def test_returns_of_a_batch_are_one_for_each_trajectory(run, episodes) -> None:
+    states = episodes["states"][:, :3]  # as many trajectories as steps
+    asked = np.array([0.2, 0.5, 0.9])
+    together = queries.return_conditioned(run, states, asked)
+    for i, one in enumerate(asked):
+        alone = queries.return_conditioned(run, states[i], one)
+        np.testing.assert_allclose(together[i], alone, atol=1e-6)
+    each_step = queries.return_conditioned(run, states, np.stack([asked] * 3), history=None)
+    alone = queries.return_conditioned(run, states[1], asked, history=None)
+    np.testing.assert_allclose(each_step[1], alone, atol=1e-6)
+
+
+def test_an_impossible_history_is_refused(run) -> None:
+    with pytest.raises(ConfigError, match=r"history must be 0 to 3 .*got 4"):
+        queries.behavior_cloning(run, np.zeros((9, 4)), history=4)
+
+
+def test_a_run_can_be_moved_and_says_where_it_is(run) -> None:
+    assert run.device.type == "cpu"
+    assert run.to("cpu").device.type == "cpu"
+    for device in ("cuda", "nowhere"):
+        if device == "cuda" and torch.cuda.is_available():
+            continue
+        with pytest.raises(ConfigError, match=f"the device '{device}' cannot be used here"):
+            run.to(device)
+    with pytest.raises(ConfigError, match="cannot be used here"):
+        mtm.load_run(run.path, device="nowhere")
 
 
 def test_capabilities_that_the_modalities_do_not_allow(tiny, tmp_path) -> None:

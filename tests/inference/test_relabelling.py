@@ -298,7 +298,7 @@ def test_what_cannot_be_relabelled(run, gappy, data, tmp_path) -> None:
         relabel(run, gappy, "action")
     with pytest.raises(DataError, match=r"nothing to fill: no step of logs \(75 steps\) lacks"):
         relabel(run, whole, ["actions", "states"])
-    with pytest.raises(DataError, match=r"Allowed: .*was trained on these alone"):
+    with pytest.raises(DataError, match=r"unknown modality .*Allowed: "):
         relabel(run, gappy, "torque")
     narrow = TrajectoryDataset.from_arrays({"states": np.zeros((9, 3))}, [0, 9])
     with pytest.raises(DataError, match=r"shape \(9, 3\); this model was trained on .* \(2,\)"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mtm.inference.engine import index
 from mtm.inference.windowing import Given, fill
 from mtm.runs.run import Run
 from mtm.training.train import train
@@ -21,8 +20,8 @@ def question(run, point_mass) -> Given:
     """Two episodes whose states 4 to 9 and actions 0 to 19 are hidden."""
     values = {n: point_mass.arrays[n][:40].reshape(2, 20, -1) for n in ("states", "actions")}
     visible = np.zeros((2, 20, len(run.modalities)), bool)
-    visible[:, :, index(run, "states")] = True
-    visible[:, 4:10, index(run, "states")] = False
+    visible[:, :, run.modalities.place("states")] = True
+    visible[:, 4:10, run.modalities.place("states")] = False
     return Given(values, visible, batched=True)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mtm import masks
 from mtm.core import config
 from mtm.core.errors import ConfigError
 from mtm.data.modalities import Modality
-from mtm.masks import patterns
+from mtm.masks import RandomAutoregressiveMask, RandomMask
 from mtm.masks.capabilities import NAMED, Question
-from mtm.masks.patterns import RandomAutoregressiveMask, RandomMask
 
 # Rows: states, returns, actions. ■ visible, ? wanted, · hidden.
 PICTURES = {
@@ -21,6 +21,7 @@ PICTURES = {
     "goal": ("■??■", "····", "???·"),
     "waypoints": ("■?■■", "····", "???·"),
     "past": ("??■■", "····", "??■■"),
+    "plan": ("■???", "■···", "?···"),
 }
 
 
@@ -45,10 +46,10 @@ def test_named_masks_go_by_role_not_by_name() -> None:
 
 
 def test_settings_name_the_same_masks() -> None:
-    assert config.MASK_NAMES == patterns.NAMES
-    for name in patterns.NAMES:
-        assert patterns.summary(name)
-        assert patterns.make_mask(name) is not None
+    assert config.MASK_NAMES == masks.NAMES
+    for name in masks.NAMES:
+        assert masks.summary(name)
+        assert masks.make_mask(name) is not None
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -100,35 +101,95 @@ def test_random_autoregressive_respects_its_weights(modalities) -> None:
 
 
 def test_a_mix_draws_from_all_its_parts(modalities) -> None:
-    mixed = patterns.make_mask("fd+id")
+    mixed = masks.make_mask("fd+id")
     drawn = {m.tobytes() for m in mixed(modalities, 4, 400, np.random.default_rng(0))}
     fd, inverse = NAMED["fd"], NAMED["id"]
     expected = {fd.question(modalities, 4, now).visible.tobytes() for now in range(3)}
     expected.add(inverse.question(modalities, 4).visible.tobytes())
     assert drawn == expected
     with pytest.raises(ConfigError, match="unknown mask 'ids'"):
-        patterns.make_mask("fd+ids")
+        masks.make_mask("fd+ids")
 
 
 def test_a_mix_asks_samples_only_for_what_they_have(modalities) -> None:
     present = np.ones((900, 4, 3), bool)
     present[:300, :, 2] = False  # no actions
     present[300:600, 1:, 2] = False  # some
-    mixed = patterns.make_mask("fd+id")
-    visible = patterns.draw_masks(mixed, modalities, present, np.random.default_rng(0))
+    mixed = masks.make_mask("fd+id")
+    visible = masks.draw_masks(mixed, modalities, present, np.random.default_rng(0))
     is_id = (visible == NAMED["id"].question(modalities, 4).visible).all(axis=(1, 2))
     assert not is_id[:300].any()
     assert abs(is_id[300:600].mean() - 0.5) < 0.1
     assert abs(is_id[600:].mean() - 0.5) < 0.1
     no_states = np.ones((300, 4, 3), bool)
     no_states[:, :, 0] = False  # inverse dynamics would show nothing at all
-    shown = patterns.draw_masks(
-        patterns.make_mask("random+id"), modalities, no_states, np.random.default_rng(0)
+    shown = masks.draw_masks(
+        masks.make_mask("random+id"), modalities, no_states, np.random.default_rng(0)
     )
     assert (shown & no_states).any(axis=(1, 2)).all()
     only_returns = np.zeros((50, 4, 3), bool)
     only_returns[:, :, 1] = True  # neither mask asks for these
-    assert patterns.draw_masks(mixed, modalities, only_returns, np.random.default_rng(0)).any()
+    assert masks.draw_masks(mixed, modalities, only_returns, np.random.default_rng(0)).any()
+
+
+def test_a_mix_draws_each_part_as_often_as_its_weight_says(modalities) -> None:
+    for name in ("fd:0.1+id:0.6+random:0.3", {"fd": 1, "id": 6, "random": 3}):
+        mixed = masks.make_mask(name)
+        drawn = mixed(modalities, 4, 20_000, np.random.default_rng(0))
+        is_id = (drawn == NAMED["id"].question(modalities, 4).visible).all(axis=(1, 2))
+        is_fd = np.zeros(len(drawn), bool)
+        for now in range(3):
+            is_fd |= (drawn == NAMED["fd"].question(modalities, 4, now).visible).all(axis=(1, 2))
+        assert abs(is_id.mean() - 0.6) < 0.02  # a random mask may look like it, but hardly does
+        assert abs(is_fd.mean() - 0.1) < 0.02
+
+
+def test_weights_are_shared_out_among_the_masks_that_fit(modalities) -> None:
+    present = np.ones((2000, 4, 3), bool)
+    present[:, :, 2] = False  # no actions: inverse dynamics have nothing to ask for
+    mixed = masks.make_mask("fd:0.2+id:0.7+past:0.2+waypoints:0")
+    visible = masks.draw_masks(mixed, modalities, present, np.random.default_rng(0))
+    is_past = visible[:, 3, 0]  # of these four only past inference shows the last state
+    assert abs(is_past.mean() - 0.5) < 0.05
+
+
+def test_equal_weights_draw_as_no_weights_do(modalities) -> None:
+    plain = masks.make_mask("fd+id+random")(modalities, 4, 500, np.random.default_rng(3))
+    weighed = masks.make_mask("fd:1+id:1+random:1")(modalities, 4, 500, np.random.default_rng(3))
+    assert (plain == weighed).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fd:0.5+id", "give every mask a weight"),
+        ("fd:x+id:1", "must be a number of at least 0, got 'x'"),
+        ("fd:-1+id:1", "got '-1'"),
+        ("fd:nan+id:1", "got 'nan'"),
+        ("fd:inf+id:1", "got 'inf'"),
+        ("fd:0+id:0", "at least one weight must be above 0"),
+        ("fd:0.5+fd:0.5", "names 'fd' twice"),
+        ("fd:0.5+ids:0.5", "unknown mask 'ids'"),
+    ],
+)
+def test_bad_mixes_are_refused_in_settings_and_in_python(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        masks.make_mask(name)
+    with pytest.raises(ConfigError, match=message):
+        config.TrainConfig(mask=name)
+    with pytest.raises(ConfigError, match="for each of its 1 masks"):
+        masks.MixedMask((NAMED["fd"],), (0.5, 0.5))
+
+
+def test_a_question_for_each_sample_is_the_same_as_one_by_one(modalities) -> None:
+    now = np.array([2, 0, 1, 2])
+    batch = NAMED["fd"].questions(modalities, 4, now)
+    for row, moment in enumerate(now.tolist()):
+        alone = NAMED["fd"].question(modalities, 4, moment)
+        assert (batch.visible[row] == alone.visible).all()
+        assert (batch.wanted[row] == alone.wanted).all()
+    with pytest.raises(ConfigError, match=r"now=3 makes no sense.*allowed: \[0, 1, 2\]"):
+        NAMED["fd"].questions(modalities, 4, np.array([0, 3]))
 
 
 def test_any_modality_list_works() -> None:
@@ -139,7 +200,7 @@ def test_any_modality_list_works() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda m: patterns.make_mask("rccb"), "unknown mask 'rccb'. Did you mean 'rcbc'"),
+        (lambda m: masks.make_mask("rccb"), "unknown mask 'rccb'. Did you mean 'rcbc'"),
         (lambda m: NAMED["rcbc"].question(m[::2], 4), "role return"),
         (lambda m: NAMED["fd"].question(m, 1), "a segment of at least 2 steps, got 1"),
         (lambda m: NAMED["fd"].question(m, 4, now=3), r"allowed: \[0, 1, 2\]"),
@@ -158,7 +219,7 @@ def test_faults_are_named(make, message: str, modalities) -> None:
 
 def test_the_grid_labels_its_rows(modalities) -> None:
     question = NAMED["rcbc"].question(modalities, 3)
-    assert patterns.draw(question.visible, modalities, question.wanted) == "\n".join(
+    assert masks.draw(question.visible, modalities, question.wanted) == "\n".join(
         [
             "          0  1  2",
             "states    ■  ■  ■",

@@ -10,7 +10,7 @@ import torch
 
 from mtm.core.config import ModelConfig
 from mtm.data.modalities import Modality
-from mtm.masks.patterns import RandomAutoregressiveMask
+from mtm.masks import RandomAutoregressiveMask
 from mtm.models.dropout import drop
 from mtm.models.mtm import MTM, between_visible
 from mtm.models.packing import Block, Expansion, Layout

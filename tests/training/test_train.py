@@ -35,8 +35,8 @@ from mtm.data.normalizer import Normalizer
 from mtm.data.preparation import prepare
 from mtm.data.segments import Segments
 from mtm.data.trajectories import TrajectoryDataset
+from mtm.masks import training_mask
 from mtm.masks.capabilities import NAMED
-from mtm.masks.patterns import training_mask
 from mtm.models.mtm import MTM
 from mtm.models.network import make_network
 from mtm.runs import checkpoint

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import tyro
 
-from mtm.masks import patterns
+from mtm import masks
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,6 @@ class Arguments:
 def main(words: Sequence[str]) -> None:
     """Print name and summary."""
     tyro.cli(Arguments, args=list(words), prog="mtm masks list")
-    wide = max(map(len, patterns.NAMES))
-    for name in patterns.NAMES:
-        print(f"{name:<{wide}}  {patterns.summary(name)}")
+    wide = max(map(len, masks.NAMES))
+    for name in masks.NAMES:
+        print(f"{name:<{wide}}  {masks.summary(name)}")

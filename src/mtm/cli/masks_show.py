@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import tyro
 
+from mtm import masks
 from mtm.core.config import TrainConfig
 from mtm.core.errors import ConfigError
+from mtm.core.mask_mix import parse_mix
 from mtm.data.modalities import ROLE_OF_NAME, Modality
-from mtm.masks import patterns
-from mtm.masks.capabilities import NAMED, NamedPattern
+from mtm.masks.capabilities import NAMED, Capability
 
 USUAL = TrainConfig()
 """Where nothing is said: how `mtm train` draws its masks."""
@@ -39,11 +40,11 @@ def main(words: Sequence[str]) -> None:
     arguments = tyro.cli(Arguments, args=list(words), prog="mtm masks show")
     if arguments.length < 1 or arguments.draws < 1:
         raise ConfigError("--length and --draws must be at least 1.")
-    parts = dict.fromkeys(arguments.name.split("+"))
-    drawn = {name: _grids(name, arguments) for name in parts}  # faults show before anything else
+    masks.make_mask(arguments.name)  # faults show before anything else
+    drawn = {name: _grids(name, arguments) for name in parse_mix(arguments.name)}
     print("■ visible  ? wanted  · hidden")
     for name, grids in drawn.items():
-        print(f"\n{name}: {patterns.summary(name)}")
+        print(f"\n{name}: {masks.summary(name)}")
         if name not in NAMED:
             print(
                 f"Drawn as `mtm train` does by default: in {USUAL.whole_modalities:.0%} of the "
@@ -57,13 +58,13 @@ def _grids(name: str, arguments: Arguments) -> list[str]:
     modalities = [
         Modality(name, role=ROLE_OF_NAME.get(name, "state")) for name in arguments.modalities
     ]
-    mask = patterns.training_mask(replace(USUAL, mask=name))
-    if isinstance(mask, NamedPattern):
+    mask = masks.training_mask(replace(USUAL, mask=name))
+    if isinstance(mask, Capability):
         try:
             question = mask.question(modalities, arguments.length)
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from error
-        return [patterns.draw(question.visible, modalities, question.wanted)]
+        return [masks.draw(question.visible, modalities, question.wanted)]
     rng = np.random.default_rng(arguments.seed)
     visible = mask(modalities, arguments.length, arguments.draws, rng)
-    return [patterns.draw(sample, modalities) for sample in visible]
+    return [masks.draw(sample, modalities) for sample in visible]

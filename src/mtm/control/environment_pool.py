@@ -25,7 +25,7 @@ from mtm.core.system import available_cores, thread_settings
 from mtm.data.modalities import BoolArray, Modality
 
 ROWS_WORTH_A_PROCESS = 32
-"""Environments that make another process worth its start (measured: docs/speed.md)."""
+"""Environments that make another process worth its start (measured: docs/research-log)."""
 
 SECONDS_TO_STOP = 30
 """That a worker gets to close its environments."""

@@ -11,15 +11,16 @@ from typing import Any, Literal, get_args
 
 from mtm.core.config_io import from_plain, raise_if
 from mtm.core.errors import ConfigError, unknown
+from mtm.core.mask_mix import mix_faults
 
 # Not 16-mixed: its gradients are clipped while still scaled up, and no checkpoint has its scale.
 Precision = Literal["32-true", "bf16-mixed", "bf16-true", "64-true"]
 
 MASK_NAMES = (
     *("random", "random-autoregressive"),
-    *("bc", "rcbc", "id", "fd", "goal", "waypoints", "past"),
+    *("bc", "rcbc", "id", "fd", "goal", "waypoints", "past", "plan"),
 )
-"""The masks of `mtm.masks.patterns`, named here so that settings are checked without loading it."""
+"""The masks of `mtm.masks`, named here so that settings are checked without loading it."""
 
 ROLES = ("state", "return", "action", "reward")
 """The roles of `mtm.data.modalities`."""
@@ -59,7 +60,7 @@ class ModelConfig:
     """The network."""
 
     network: Literal["transformer", "mlp"] = "transformer"
-    """The masked transformer, or the perceptron that it is compared with (docs/baselines.md)."""
+    """The masked transformer, or a perceptron to compare it with (docs/guides/baselines.md)."""
     segment_length: int = 4
     """T: time steps the network sees at once."""
     width: int = 128
@@ -220,7 +221,8 @@ class TrainConfig:
     seed: int = 0
     """Makes weights, batches, masks and the split."""
     mask: str = "random-autoregressive"
-    """What is hidden in training; `mtm masks list` names them. NAME+NAME mixes."""
+    """What is hidden in training; `mtm masks list` names them. NAME+NAME mixes them equally,
+    NAME:WEIGHT+NAME:WEIGHT as the weights say."""
     loss_on: Literal["all", "hidden"] = "all"
     """Tokens that the loss counts: all that are present, or only those that the mask hides."""
     visible_fraction: tuple[float, float] = (0.4, 1.0)
@@ -288,8 +290,7 @@ class TrainConfig:
         if self.loss_on not in ("all", "hidden"):
             faults.append(unknown("loss_on", self.loss_on, ("all", "hidden")))
         if self.mask != CUSTOM_MASK:
-            parts = self.mask.split("+")
-            faults += [unknown("mask", p, MASK_NAMES) for p in parts if p not in MASK_NAMES]
+            faults += mix_faults(self.mask, MASK_NAMES)
         if any(weight < 0 for weight in self.mask_weights.values()):
             faults.append(f"mask_weights must be at least 0, got {self.mask_weights}")
         for name in self.trackers:

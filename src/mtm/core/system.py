@@ -37,7 +37,7 @@ def keep_freed_memory() -> None:
     """Let glibc keep the buffers that a training step frees, for the next step to use.
 
     It would give each one back to the system and get it again, empty, a page fault at a time. A
-    step of the `cpu` preset takes 73 to 76 ms with this, 88 to 96 ms without (docs/speed.md).
+    step of the `cpu` preset takes 73 to 76 ms with this, 88 to 96 ms without (docs/research-log).
     """
     if not sys.platform.startswith("linux"):
         return

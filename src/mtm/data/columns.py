@@ -17,6 +17,7 @@ from mtm.data.modalities import (
     ROLE_OF_NAME,
     BoolArray,
     IntArray,
+    Modalities,
     Modality,
     Role,
     in_autoregressive_order,
@@ -146,7 +147,7 @@ def declare(
     reading: Reading,
     stated: Mapping[str, Role] | None = None,
     classes: Mapping[str, int] | None = None,
-) -> tuple[Modality, ...]:
+) -> Modalities:
     """The modalities of arrays: guessed, with the roles that the file states or the user said.
 
     Args:

@@ -41,7 +41,7 @@ def load(spec: str, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
     """Load what a spec names.
 
     Args:
-        spec: A file, a directory of files, a store, or `PREFIX:NAME`; see docs/data.md.
+        spec: A file, a directory of files, a store, or `PREFIX:NAME`; see docs/guides/own-data.md.
         reading: Names of columns, roles and gaps, where they are the user's own.
 
     Raises:

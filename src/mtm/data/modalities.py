@@ -6,14 +6,14 @@ Legend of letters, used in every file: `B` batch, `T` time (segment length), `M`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mtm.core.errors import DataError, unknown
+from mtm.core.errors import ConfigError, DataError, unknown
 
 Kind: TypeAlias = Literal["continuous", "discrete"]
 Role: TypeAlias = Literal["state", "return", "action", "reward"]
@@ -79,9 +79,58 @@ class Modality:
         return cls(**{**data, "shape": tuple(data["shape"])})
 
 
-def in_autoregressive_order(modalities: Sequence[Modality]) -> tuple[Modality, ...]:
+class Modalities(tuple[Modality, ...]):
+    """The streams of a data set or a run, in order, found by name and by role."""
+
+    __slots__ = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names, in order."""
+        return tuple(m.name for m in self)
+
+    def named(self, name: str) -> Modality:
+        """The modality of a name.
+
+        Raises:
+            DataError: There is none; the message lists the near ones.
+        """
+        return self[self.place(name)]
+
+    def place(self, name: str) -> int:
+        """The place of a modality within a time step.
+
+        Raises:
+            DataError: As `named`.
+        """
+        for place, modality in enumerate(self):
+            if modality.name == name:
+                return place
+        raise DataError(unknown("modality", name, self.names))
+
+    def of_role(self, role: Role) -> Modalities:
+        """Those of a role."""
+        return Modalities(m for m in self if m.role == role)
+
+    def only(self, role: Role) -> Modality:
+        """The one modality of a role.
+
+        Raises:
+            ConfigError: There is none, or there are several.
+        """
+        found = self.of_role(role)
+        if len(found) != 1:
+            raise ConfigError(
+                f"this needs exactly one modality of role {role!r}, there is "
+                f"{', '.join(found.names) or 'none'}. Join columns into one, or use "
+                "predict(given, want), which takes any."
+            )
+        return found[0]
+
+
+def in_autoregressive_order(modalities: Iterable[Modality]) -> Modalities:
     """Sort by role, keeping the given order among equals."""
-    return tuple(sorted(modalities, key=lambda m: AUTOREGRESSIVE_ORDER.index(m.role)))
+    return Modalities(sorted(modalities, key=lambda m: AUTOREGRESSIVE_ORDER.index(m.role)))
 
 
 def infer_modality(
@@ -109,7 +158,7 @@ def infer_modalities(
     arrays: Mapping[str, NDArray[Any]],
     present: Mapping[str, BoolArray],
     classes: Mapping[str, int] | None = None,
-) -> tuple[Modality, ...]:
+) -> Modalities:
     """Guess all modalities, in the order given.
 
     Raises:
@@ -125,7 +174,7 @@ def infer_modalities(
             faults += error.faults
     if faults:
         raise DataError(*faults)
-    return tuple(found)
+    return Modalities(found)
 
 
 def _count(name: str, values: NDArray[Any], present: BoolArray | None) -> int:

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mtm.core.errors import DataError, unknown
+from mtm.core.errors import DataError
 from mtm.data import simulate_missing
 from mtm.data import validate_arrays as validate
 from mtm.data.modalities import (
     BoolArray,
     IntArray,
+    Modalities,
     Modality,
     in_autoregressive_order,
     infer_modalities,
@@ -69,7 +70,7 @@ class TrajectoryDataset:
         terminated: BoolArray | None = None,
     ) -> None:
         """Put checked parts together. Use `from_arrays` or `from_episodes`, which check."""
-        self.modalities = tuple(modalities)
+        self.modalities = Modalities(modalities)
         self.arrays = dict(arrays)
         self.starts = starts
         self.ends = ends
@@ -191,7 +192,7 @@ class TrajectoryDataset:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the modalities, in order."""
-        return tuple(m.name for m in self.modalities)
+        return self.modalities.names
 
     @property
     def num_episodes(self) -> int:
@@ -214,10 +215,7 @@ class TrajectoryDataset:
         Raises:
             DataError: There is none; the message lists the near ones.
         """
-        for modality in self.modalities:
-            if modality.name == name:
-                return modality
-        raise DataError(unknown("modality", name, self.names))
+        return self.modalities.named(name)
 
     def episode(self, index: int) -> dict[str, NDArray[Any]]:
         """A copy of one episode: name -> (length, *shape)."""

@@ -45,7 +45,7 @@ def seven_uses(run: Run, held_out: TrajectoryDataset, tasks: Mapping[str, Any]) 
         held_out: Episodes that it did not see.
         tasks: Of `evaluate`; the uses that act are left out where it has no returns.
     """
-    state = next(m.name for m in run.modalities if m.role == "state")
+    state = run.modalities.only("state").name
     uses = [
         Use("forward dynamics", "error, next state", tasks["fd"]["normalized"],
             "copying the last", tasks["fd"]["copy_last"], False),
@@ -82,7 +82,7 @@ def infilling_error(
     """Normalised error of the wanted states of a mask: the model's, and a straight line's."""
     T = run.model.config.segment_length
     question = NAMED[name].question(run.modalities, T)
-    index = [m.name for m in run.modalities].index(state)
+    index = run.modalities.place(state)
     values = _whole_segments(run, held_out, T)
     visible = np.broadcast_to(question.visible, (len(values[state]), *question.visible.shape))
     answer = ask(run, values, np.ascontiguousarray(visible), [state])[state]
@@ -117,7 +117,7 @@ def probe_error(run: Run, held_out: TrajectoryDataset, state: str) -> tuple[floa
 
     Fitted on one half of the held-out steps, measured on the other; 1 is as good as the mean.
     """
-    name = next(m.name for m in run.modalities if m.role == "return")
+    name = run.modalities.only("return").name
     spans = zip(held_out.starts, held_out.ends, strict=True)
     steps = np.random.default_rng(0).permutation(np.concatenate([np.arange(*s) for s in spans]))
     half = len(steps) // 2

@@ -83,7 +83,7 @@ def evaluate(
         progress: Told how many episodes are finished.
 
     Returns:
-        Plain data of a stable form (see docs/evaluation.md); what could not be measured is None.
+        Plain data of a stable form (see docs/guides/acting.md); what could not be measured is None.
     """
     tasks: dict[str, Any] = dict.fromkeys(request.tasks)
     able = _able(run, request.tasks, say)
@@ -173,7 +173,7 @@ def roll_out(
     say: Callable[[str], None],
     progress: Progress | None,
 ) -> dict[str, Any]:
-    """Let policies act, all in lockstep; a ROLL for each (see docs/evaluation.md).
+    """Let policies act, all in lockstep; a ROLL for each (see docs/guides/acting.md).
 
     Args:
         env_id: The environment.

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from mtm.core.errors import ConfigError, DataError
 from mtm.data.modalities import Modality, Role
-from mtm.inference.engine import index, modality_of, only
 from mtm.models.mtm import encode_step
 from mtm.runs.run import Run, load_run
 
@@ -66,15 +65,15 @@ class StepEncoder(nn.Module):
     ) -> None:
         super().__init__()
         run = run if isinstance(run, Run) else load_run(run)
-        names = [only(run, role) for role in self.roles]
+        names = [run.modalities.only(role).name for role in self.roles]
         if projection is not None and projection < 1:
             raise ConfigError(f"projection must be at least 1, got {projection}.")
         model, width = run.transformer, run.model.config.width
-        self.modalities = tuple(modality_of(run, name) for name in names)
+        self.modalities = tuple(run.modalities.named(name) for name in names)
         self.trainable, self.with_state = trainable, with_state
         self.embeddings = nn.ModuleList(copy.deepcopy(model.encoders[name]) for name in names)
         self.transformer = copy.deepcopy(model.encoder)
-        rows = [index(run, name) for name in names]
+        rows = [run.modalities.place(name) for name in names]
         time: Tensor = model.time_encoding  # type: ignore[assignment]
         positions = (time[0] + model.encoder_modality_encoding[rows]).detach()  # (K, D)
         self.positions = nn.Parameter(positions)

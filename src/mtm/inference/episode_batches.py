@@ -14,7 +14,8 @@ from mtm.core.errors import DataError
 from mtm.data.modalities import BoolArray, IntArray
 from mtm.data.returns import RETURNS, add_returns
 from mtm.data.trajectories import TrajectoryDataset
-from mtm.inference.engine import Arrays, index, misfit, modality_of
+from mtm.inference.engine import Arrays
+from mtm.inference.inputs import misfit
 from mtm.runs.run import Run
 
 GROUP_STEPS = 1 << 15
@@ -59,7 +60,7 @@ class EpisodeBatch:
         """The same with nothing but what is known, (B, S, M)."""
         values = {}
         for name, array in self.values.items():
-            here = known[:, :, index(run, name)]
+            here = known[:, :, run.modalities.place(name)]
             wide = here.reshape(*here.shape, *[1] * (array.ndim - 2))
             values[name] = np.where(wide, array, np.zeros((), array.dtype))
         return replace(self, values=values, known=known)
@@ -71,7 +72,7 @@ def shown_to(run: Run, dataset: TrajectoryDataset) -> TrajectoryDataset:
     Raises:
         DataError: There is none, or one does not fit the model.
     """
-    names = [m.name for m in run.modalities]
+    names = run.modalities.names
     made = run.description.data.get("returns_made", True)  # else their units are not known
     if RETURNS.name in names and "rewards" in dataset.names and made:
         config, own = run.description.train.returns, run.description.data.get("returns_horizon")
@@ -85,7 +86,7 @@ def shown_to(run: Run, dataset: TrajectoryDataset) -> TrajectoryDataset:
             "of them. Say what is what with reading.columns."
         )
     for name in known:
-        m, wanted = dataset.modality(name), modality_of(run, name)
+        m, wanted = dataset.modality(name), run.modalities.named(name)
         if m.shape != wanted.shape:
             raise DataError(misfit(run, wanted, (dataset.num_steps, *m.shape)))
         if m.kind != wanted.kind:
@@ -107,13 +108,15 @@ def presence(run: Run, shown: TrajectoryDataset, episode: int) -> BoolArray:
     steps = slice(int(shown.starts[episode]), int(shown.ends[episode]))
     known = np.zeros((steps.stop - steps.start, len(run.modalities)), bool)
     for name in shown.names:
-        known[:, index(run, name)] = shown.present[name][steps] if name in shown.present else True
+        known[:, run.modalities.place(name)] = (
+            shown.present[name][steps] if name in shown.present else True
+        )
     return known
 
 
 def groups(run: Run, dataset: TrajectoryDataset) -> Iterator[IntArray]:
     """Indices of episodes one after the other, as many at a time as may be taken together."""
-    step = run.model.config.segment_length * sum(4 * m.size for m in dataset.modalities)
+    step = run.segment_length * sum(4 * m.size for m in dataset.modalities)
     most = min(GROUP_STEPS, GROUP_BYTES // step)
     group: list[int] = []
     longest = 0

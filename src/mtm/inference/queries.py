@@ -18,19 +18,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from mtm.core.errors import ConfigError, DataError
-from mtm.inference.engine import (
-    Arrays,
-    as_batch,
-    as_classes,
-    as_numbers,
-    ask,
-    batches,
-    device,
-    index,
-    misfit,
-    modality_of,
-    only,
-)
+from mtm.inference.engine import Arrays, ask_capability, batches
+from mtm.inference.inputs import as_batch, as_goals, as_returns, as_values
 from mtm.inference.windowing import Given, fill
 from mtm.runs.run import Run
 
@@ -59,7 +48,7 @@ def predict(
     """
     names = [want] if isinstance(want, str) else list(want)
     for name in names:
-        modality_of(run, name)
+        run.modalities.named(name)
     known = Given.of(run, given, present or {})
     filled = fill(run, known, names)
     return filled if known.batched else {name: values[0] for name, values in filled.items()}
@@ -74,34 +63,52 @@ def impute(
 
 def inverse_dynamics(run: Run, states: ArrayLike) -> NDArray[Any]:
     """The actions that lead through a sequence of states; the last one leads beyond it."""
-    return predict(run, {only(run, "state"): states}, only(run, "action"))[only(run, "action")]
+    state, action = (run.modalities.only(role).name for role in ("state", "action"))
+    return predict(run, {state: states}, action)[action]
 
 
-def behavior_cloning(run: Run, states: ArrayLike, actions: ArrayLike | None = None) -> NDArray[Any]:
+def behavior_cloning(
+    run: Run,
+    states: ArrayLike,
+    actions: ArrayLike | None = None,
+    *,
+    history: int | None = None,
+) -> NDArray[Any]:
     """The action at the last of some states (..., S, *shape), as the data's policies would act.
+
+    It is what `mtm.policies.behavior_cloning` does at that step.
 
     Args:
         run: A trained run.
-        states: The history with the current state last; the model sees its last T steps.
+        states: The past states with the current one last.
         actions: The past actions (..., S - 1, *shape), if known.
+        history: Past steps to show; None: as many as fit.
     """
-    return _act(run, states, actions, None)
+    return _act(run, "bc", states, actions, None, history)
 
 
 def return_conditioned(
-    run: Run, states: ArrayLike, returns: ArrayLike, actions: ArrayLike | None = None
+    run: Run,
+    states: ArrayLike,
+    returns: ArrayLike,
+    actions: ArrayLike | None = None,
+    *,
+    history: int | None = 0,
 ) -> NDArray[Any]:
     """The action at the last of some states that goes with a return.
 
+    It is what `mtm.policies.return_conditioned` does at that step.
+
     Args:
         run: A trained run.
-        states: The history with the current state last, (..., S, *shape).
-        returns: Return-to-go at each of these steps, or one number, asked for at the last of them,
-            in the units of the modality `returns` (an average per step unless configured
-            otherwise).
-        actions: The past actions (..., S - 1, *shape), if known.
+        states: The past states with the current one last, (..., S, *shape).
+        returns: The return-to-go to ask for at the last step: one number, or for a batch one for
+            each trajectory, (B,); or at each step, (S,) or (B, S). In the units of the modality
+            `returns` (an average per step unless configured otherwise).
+        actions: The past actions (..., S - 1, *shape), if known; shown within `history`.
+        history: Past steps to show; None: as many as fit.
     """
-    return _act(run, states, actions, returns)
+    return _act(run, "rcbc", states, actions, returns, history)
 
 
 def forward_dynamics(run: Run, states: ArrayLike, actions: ArrayLike) -> NDArray[Any]:
@@ -119,7 +126,7 @@ def forward_dynamics(run: Run, states: ArrayLike, actions: ArrayLike) -> NDArray
     Raises:
         DataError: There is no action to take, or a shape does not fit.
     """
-    state, action = only(run, "state"), only(run, "action")
+    state, action = (run.modalities.only(role).name for role in ("state", "action"))
     known, batched = as_batch(run, state, states)
     taken, _ = as_batch(run, action, actions)
     H = taken.shape[1] - known.shape[1] + 1
@@ -128,20 +135,12 @@ def forward_dynamics(run: Run, states: ArrayLike, actions: ArrayLike) -> NDArray
             f"{known.shape[1]} states need at least as many actions in each of {len(known)} "
             f"trajectories, got {taken.shape[1]} in {len(taken)}."
         )
-    T = run.model.config.segment_length
-    _need_length(run, 2)
     for step in range(known.shape[1], known.shape[1] + H):
-        history = slice(max(step - (T - 1), 0), step)
-        blank = np.zeros_like(known[:, :1])
-        window = {
-            state: np.concatenate([known[:, history], blank], axis=1),
-            action: np.concatenate([taken[:, history], np.zeros_like(taken[:, :1])], axis=1),
-        }
-        visible = np.zeros((len(known), window[state].shape[1], len(run.modalities)), bool)
-        for name in window:
-            visible[:, :-1, index(run, name)] = True
-        answer = ask(run, window, visible, [state])[state][:, -1:]
-        known = np.concatenate([known, answer], axis=1)
+        past = slice(max(step - (run.segment_length - 1), 0), step)
+        window = {state: known[:, past], action: taken[:, past]}
+        answer = _ask_at_the_end(run, "fd", window)[state]
+        now = window[state].shape[1] - 1
+        known = np.concatenate([known, answer[:, now + 1 : now + 2]], axis=1)
     future = known[:, -H:]
     return future if batched else future[0]
 
@@ -163,8 +162,8 @@ def reach_goal(run: Run, states: ArrayLike, goal: ArrayLike, steps: int) -> Arra
         ConfigError: The goal is too far ahead.
         DataError: The history or the goal does not fit the model.
     """
-    name, action = only(run, "state"), only(run, "action")
-    T = run.model.config.segment_length
+    name, action = (run.modalities.only(role).name for role in ("state", "action"))
+    T = run.segment_length
     if not 1 <= steps < T:
         raise ConfigError(
             f"a goal must be 1 to {T - 1} steps ahead, got {steps}: the model sees {T} steps at "
@@ -173,7 +172,7 @@ def reach_goal(run: Run, states: ArrayLike, goal: ArrayLike, steps: int) -> Arra
     history, batched = as_batch(run, name, states)
     kept = history[:, -(T - steps) :]
     ahead = np.zeros((len(kept), steps, *kept.shape[2:]), kept.dtype)
-    ahead[:, -1] = _goals(run, name, goal, len(kept) if batched else None)
+    ahead[:, -1] = as_goals(run, name, goal, len(kept) if batched else None)
     path = np.concatenate([kept, ahead], axis=1)
     known = np.ones(path.shape[:2], bool)
     known[:, -steps:-1] = False
@@ -198,69 +197,79 @@ def represent(run: Run, states: ArrayLike, actions: ArrayLike | None = None) -> 
         DataError: Values do not fit the model.
     """
     model = run.transformer
-    given = {only(run, "state"): states}
+    state, given = run.modalities.only("state"), {"state": states}
     if actions is not None:
-        given[only(run, "action")] = actions
+        given["action"] = actions
     parts: Arrays = {}
-    for name, values in given.items():
-        m = modality_of(run, name)
-        array = as_numbers(m, values)
-        if array.shape[array.ndim - len(m.shape) :] != m.shape:
-            raise DataError(misfit(run, m, array.shape))
-        parts[name] = as_classes(m, array).reshape(-1, *m.shape)
-    state = modality_of(run, only(run, "state"))
+    for role, values in given.items():
+        m = run.modalities.only(role)  # type: ignore[arg-type]
+        parts[m.name] = as_values(run, m.name, values).reshape(-1, *m.shape)
     leading = np.shape(states)[: np.ndim(states) - len(state.shape)]
     if len({len(p) for p in parts.values()}) > 1:
         raise DataError("represent needs as many actions as states.")
     pieces = [np.zeros((0, len(parts) * model.config.width), np.float32)]
     for part in batches(len(parts[state.name])):
         with torch.inference_mode():
-            raw = {name: torch.from_numpy(p[part]).to(device(run)) for name, p in parts.items()}
+            raw = {name: torch.from_numpy(p[part]).to(run.device) for name, p in parts.items()}
             inputs = {name: run.normalizer.normalize(name, v) for name, v in raw.items()}
             pieces.append(model.encode_step(inputs).flatten(1).cpu().numpy())
     latent = np.concatenate(pieces)
     return latent.reshape(*leading, latent.shape[1])
 
 
-def _goals(run: Run, name: str, goal: ArrayLike, count: int | None) -> NDArray[Any]:
-    """One goal for all histories, (*shape), or for each of `count`, (count, *shape), if a batch."""
-    m = modality_of(run, name)
-    array = as_numbers(m, goal)
-    allowed = [m.shape] if count is None else [m.shape, (count, *m.shape)]
-    if array.shape not in allowed:
-        listed = " or ".join(map(str, allowed))
-        raise DataError(f"a goal is a value of {name!r}, of shape {listed}; got {array.shape}.")
-    return as_classes(m, array)
-
-
-def _need_length(run: Run, length: int) -> None:
-    if run.model.config.segment_length < length:
-        raise ConfigError(
-            f"this capability needs a segment_length of at least {length}, the run was trained "
-            f"with {run.model.config.segment_length}."
-        )
-
-
 def _act(
-    run: Run, states: ArrayLike, actions: ArrayLike | None, returns: ArrayLike | None
+    run: Run,
+    capability: str,
+    states: ArrayLike,
+    actions: ArrayLike | None,
+    returns: ArrayLike | None,
+    history: int | None,
 ) -> NDArray[Any]:
-    state, action = only(run, "state"), only(run, "action")
-    history, batched = as_batch(run, state, states)
-    T = min(run.model.config.segment_length, history.shape[1])
-    B, S = history.shape[:2]
-    given: Arrays = {state: history[:, -T:]}
-    visible = np.zeros((B, T, len(run.modalities)), bool)
-    visible[:, :, index(run, state)] = True
+    """The action at the last state, by a capability that wants it."""
+    state, action = (run.modalities.only(role).name for role in ("state", "action"))
+    seen, batched = as_batch(run, state, states)
+    B, S = seen.shape[:2]
+    shown = _steps_to_show(run, S, history)
+    window: Arrays = {state: seen[:, -shown:]}
     if actions is not None and S > 1:
         past, _ = as_batch(run, action, actions)
         if past.shape[:2] != (B, S - 1):
             raise DataError(f"{S} states go with {S - 1} past actions, got {past.shape[1]}.")
-        given[action] = np.concatenate([past, past[:, :1]], axis=1)[:, -T:]  # the last is hidden
-        visible[:, :-1, index(run, action)] = True
+        window[action] = np.concatenate([past, past[:, :1]], axis=1)[:, -shown:]  # now is hidden
+    per_step = True
     if returns is not None:
-        name = only(run, "return")
-        asked = np.asarray(returns, np.float32)
-        given[name] = np.ascontiguousarray(np.broadcast_to(asked, (B, S))[:, -T:])
-        visible[:, -1 if asked.ndim == 0 else 0 :, index(run, name)] = True
-    answer = ask(run, given, visible, [action])[action][:, -1]
+        name = run.modalities.only("return").name
+        asked, per_step = as_returns(run, name, returns, (B, S), batched=batched)
+        window[name] = asked[:, -shown:]
+    last_only = () if per_step else (run.modalities.only("return").name,)
+    answer = _ask_at_the_end(run, capability, window, last_only)[action][:, shown - 1]
     return answer if batched else answer[0]
+
+
+def _ask_at_the_end(
+    run: Run, capability: str, window: Arrays, last_only: Sequence[str] = ()
+) -> Arrays:
+    """Ask a capability at the last step of a window, all of which is known.
+
+    Args:
+        run: A trained run.
+        capability: Which.
+        window: Modality -> (B, S, *shape).
+        last_only: Modalities of which only the last step is known.
+    """
+    B, S = next(iter(window.values())).shape[:2]
+    known = np.zeros((B, S, len(run.modalities)), bool)
+    for name in window:
+        known[:, S - 1 if name in last_only else 0 :, run.modalities.place(name)] = True
+    return ask_capability(run, capability, window, known, np.full(B, S - 1))
+
+
+def _steps_to_show(run: Run, steps: int, history: int | None) -> int:
+    """How many of the last steps the model sees: the current one, and some before it."""
+    if history is not None and not 0 <= history < run.segment_length:
+        raise ConfigError(
+            f"history must be 0 to {run.segment_length - 1} (the model sees {run.segment_length} "
+            f"steps, the current one among them), got {history}."
+        )
+    fits = run.segment_length if history is None else history + 1
+    return min(fits, steps)

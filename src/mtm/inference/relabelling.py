@@ -20,7 +20,7 @@ from mtm.data import concatenate, loading
 from mtm.data.modalities import BoolArray, IntArray
 from mtm.data.preparation import prepare, split
 from mtm.data.trajectories import TrajectoryDataset
-from mtm.inference.engine import Arrays, index, modality_of
+from mtm.inference.engine import Arrays
 from mtm.inference.episode_batches import EpisodeBatch, groups, presence, shown_to
 from mtm.inference.error_calibration import Confidence, Floats, surroundings
 from mtm.inference.label_errors import LabelErrors, Trial
@@ -108,7 +108,7 @@ class Relabelling:
         self.run = run
         self.want = tuple(dict.fromkeys([want] if isinstance(want, str) else want))
         for name in self.want:
-            modality_of(run, name)
+            run.modalities.named(name)
         if data is None:
             self.dataset = training_episodes(run)
         else:
@@ -190,7 +190,7 @@ class Relabelling:
         """The wanted modalities with answers where asked, and features of each step."""
         filled = fill(self.run, Given(given.values, given.known, True), self.want, asked)
         for name in self.want:
-            m, here = modality_of(self.run, name), asked[:, :, index(self.run, name)]
+            m, here = self.run.modalities.named(name), asked[:, :, self.run.modalities.place(name)]
             if m.role == "action" and m.kind == "continuous":  # none beyond those in the data
                 s = self.run.normalizer.statistics[name]
                 filled[name][here] = np.clip(filled[name][here], s.low, s.high)
@@ -199,7 +199,7 @@ class Relabelling:
 
     def _try(self, name: str, episodes: IntArray) -> Trial:
         """Hide a modality of held-out episodes as the data lack it, fill it in, and compare."""
-        run, i = self.run, index(self.run, name)
+        run, i = self.run, self.run.modalities.place(name)
         truth = EpisodeBatch.of(run, self._held_out, episodes)
         given = truth.hiding(run, truth.known & self._gaps(name, episodes, truth.known.shape[1]))
         asked = truth.known & ~given.known & self._wanted & _something(given.known)
@@ -215,7 +215,7 @@ class Relabelling:
         shown = np.zeros((len(episodes), length, len(self.run.modalities)), bool)
         for row, steps in enumerate(self._held_out.lengths[episodes].tolist()):
             known = presence(self.run, self._shown, int(lacking[row]))
-            lost = ~known[:, index(self.run, name)]
+            lost = ~known[:, self.run.modalities.place(name)]
             shown[row, :steps] = known[laid_over(lost, steps)]
         return shown
 
@@ -227,7 +227,7 @@ class Relabelling:
         filled, features = self._answer(given, asked)
         labels, marks, expected = {}, {}, {}
         for name in self.want:
-            i = index(run, name)
+            i = run.modalities.place(name)
             error = np.where(known[:, :, i], 0.0, np.nan)
             if self._lacking[name]:
                 here = asked[:, :, i]
@@ -252,7 +252,7 @@ class Relabelling:
         )
         for name, values in labels.items():
             if name not in data.names:
-                part = part.with_modality(modality_of(self.run, name), values)
+                part = part.with_modality(self.run.modalities.named(name), values)
             part.arrays[name], part.present[name] = values, marks[name]
         return part
 

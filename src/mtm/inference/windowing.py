@@ -17,15 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from mtm.core.errors import DataError, unknown
 from mtm.data.modalities import BoolArray, IntArray
-from mtm.inference.engine import (
-    Arrays,
-    as_classes,
-    as_numbers_batch,
-    ask,
-    dtype_of,
-    index,
-    modality_of,
-)
+from mtm.inference.engine import Arrays, ask, dtype_of
+from mtm.inference.inputs import as_classes, as_numbers_batch, infinite
 from mtm.runs.run import Run
 
 
@@ -55,7 +48,7 @@ class Given:
         if not given:
             raise DataError(
                 "the question gives nothing; give at least one modality of "
-                f"{', '.join(m.name for m in run.modalities)}."
+                f"{', '.join(run.modalities.names)}."
             )
         arrays, batched = {}, set()
         for name, values in given.items():
@@ -69,8 +62,8 @@ class Given:
         visible = np.zeros((B, S, len(run.modalities)), bool)
         for name, array in arrays.items():
             known = _known(name, array, present.get(name))
-            arrays[name] = as_classes(modality_of(run, name), array, known)
-            visible[:, :, index(run, name)] = known
+            arrays[name] = as_classes(run.modalities.named(name), array, known)
+            visible[:, :, run.modalities.place(name)] = known
         for name in present:
             if name not in arrays:
                 raise DataError(unknown("modality in `present`:", name, arrays))
@@ -92,16 +85,16 @@ def fill(run: Run, given: Given, names: Sequence[str], asked: BoolArray | None =
     B, S, _ = given.visible.shape
     values, visible = dict(given.values), given.visible.copy()
     asked = ~visible if asked is None else asked & ~visible
-    in_part = [name for name in names if visible[:, :, index(run, name)].any()]
+    in_part = [name for name in names if visible[:, :, run.modalities.place(name)].any()]
     for name in in_part:
         values[name] = values[name].copy()
-        _close_gaps(run, values, visible, name, asked[:, :, index(run, name)])
+        _close_gaps(run, values, visible, name, asked[:, :, run.modalities.place(name)])
     answers = {}
     for name in names:
-        m = modality_of(run, name)
+        m = run.modalities.named(name)
         if name not in values:
             values[name] = np.zeros((B, S, *m.shape), dtype_of(m))
-        missing = np.argwhere((asked & ~visible)[:, :, index(run, name)])
+        missing = np.argwhere((asked & ~visible)[:, :, run.modalities.place(name)])
         answers[name] = values[name].copy()
         if len(missing):
             starts, _ = _best_windows(run, visible, name, missing)
@@ -111,7 +104,9 @@ def fill(run: Run, given: Given, names: Sequence[str], asked: BoolArray | None =
 
 def _close_gaps(run: Run, values: Arrays, visible: BoolArray, name: str, asked: BoolArray) -> None:
     """Fill the gaps of a modality, in as many rounds as its widest gap needs."""
-    known = visible[:, :, index(run, name)]  # a view: what is answered counts as known at once
+    known = visible[
+        :, :, run.modalities.place(name)
+    ]  # a view: what is answered counts as known at once
     rows = known.any(axis=1, keepdims=True)
     while True:
         missing = np.argwhere(~known & rows & asked)
@@ -140,10 +135,10 @@ def _best_windows(
         Starts (G,), and whether the modality is visible on both sides of the token there, (G,).
     """
     S = visible.shape[1]
-    T = min(run.model.config.segment_length, S)
+    T = min(run.segment_length, S)
     sample, step = missing[:, :1], missing[:, 1:]
     starts = np.clip(step - np.arange(T)[::-1], 0, S - T)  # (G, T)
-    mine = _counts(visible[:, :, index(run, name)])
+    mine = _counts(visible[:, :, run.modalities.place(name)])
     before = mine[sample, step] - mine[sample, starts]
     after = mine[sample, starts + T] - mine[sample, step + 1]
     seen = _counts(visible.sum(axis=2))
@@ -174,14 +169,16 @@ def _answer(
 ) -> None:
     """Ask for some tokens, each in its window, and write the answers."""
     S = visible.shape[1]
-    T = min(run.model.config.segment_length, S)
+    T = min(run.segment_length, S)
     sample, step = missing[:, 0], missing[:, 1]
     shared, which = np.unique(sample * S + starts, return_inverse=True)  # (W,), (G,)
     rows, steps = (shared // S)[:, None], (shared % S)[:, None] + np.arange(T)  # (W, 1), (W, T)
     shown = visible[rows, steps]
     wanted = np.zeros_like(shown)
-    wanted[which, step - starts, index(run, name)] = True
-    window = {n: v[rows, steps] for n, v in values.items() if visible[:, :, index(run, n)].any()}
+    wanted[which, step - starts, run.modalities.place(name)] = True
+    window = {
+        n: v[rows, steps] for n, v in values.items() if visible[:, :, run.modalities.place(n)].any()
+    }
     into[sample, step] = ask(run, window, shown, [name], wanted)[name][which, step - starts]
 
 
@@ -199,5 +196,5 @@ def _known(name: str, array: NDArray[Any], present: ArrayLike | None) -> BoolArr
         flat = array.reshape(*array.shape[:2], -1)
         known &= ~np.isnan(flat).any(axis=2)
         if np.isinf(flat[known]).any():
-            raise DataError(f"modality {name!r} holds infinite values; use NaN for a gap.")
+            raise DataError(infinite(name))
     return known

@@ -1,1 +1,28 @@
-"""What is visible: random patterns for training, named capabilities for asking."""
+"""What is visible: random masks for training, named capabilities for asking. `True` is visible.
+
+make_mask("random-autoregressive")        draws another mask for every sample
+NAMED["fd"].question(modalities, T)       what a capability shows, and what it wants back
+draw(visible, modalities)                 a mask as a grid of text
+"""
+
+from mtm.masks.capabilities import NAMED, Capability, Question
+from mtm.masks.drawing import draw
+from mtm.masks.make import NAMES, make_mask, summary, training_mask
+from mtm.masks.mixed import MixedMask, draw_masks
+from mtm.masks.random_masks import MaskFunction, RandomAutoregressiveMask, RandomMask
+
+__all__ = [
+    "NAMED",
+    "NAMES",
+    "Capability",
+    "MaskFunction",
+    "MixedMask",
+    "Question",
+    "RandomAutoregressiveMask",
+    "RandomMask",
+    "draw",
+    "draw_masks",
+    "make_mask",
+    "summary",
+    "training_mask",
+]

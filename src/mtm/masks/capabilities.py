@@ -1,7 +1,8 @@
-"""Capabilities as masks: what each may see, and what it wants back. `True` is visible.
+"""A capability is its mask: what it may see, and what it wants back. `True` is visible.
 
-A pattern asks its question for a moment `now` within the segment. A model specialised in one
-capability is trained by drawing `now` at random.
+Training, evaluation, queries and policies all take it from here. It asks its question for a moment
+`now` within the segment. Who asks shows what the mask allows *and* is known: a policy without a
+past shows none. A model specialised in one capability is trained by drawing `now` at random.
 
     now = 2        t=0  1  2  3
     states          ■   ■  ■  ?      forward dynamics: states and actions until now -> next state
@@ -13,11 +14,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from mtm.core.errors import ConfigError
-from mtm.data.modalities import BoolArray, Modality, Role
+from mtm.data.modalities import BoolArray, IntArray, Modality, Role
 
 WAYPOINT_EVERY = 2
 """Steps between the visible states of the `waypoints` pattern."""
@@ -25,15 +27,15 @@ WAYPOINT_EVERY = 2
 
 @dataclass(frozen=True)
 class Question:
-    """One mask for one purpose: what is given, and what is wanted back; each (T, M)."""
+    """What may be seen, and what is wanted back: (T, M) each, or (B, T, M) for a batch."""
 
     visible: BoolArray
     wanted: BoolArray
 
 
 @dataclass(frozen=True)
-class NamedPattern:
-    """A capability as a mask.
+class Capability:
+    """What a capability shows and asks for.
 
     Attributes:
         summary: One line for people.
@@ -56,7 +58,7 @@ class NamedPattern:
 
         Raises:
             ConfigError: `now` makes no sense, the segment is too short, or no modality has a role
-                that the pattern needs.
+                that the mask needs.
         """
         grid = _Grid(modalities, segment_length)
         missing = [role for role in self.roles if not grid.role(role).any()]
@@ -87,12 +89,36 @@ class NamedPattern:
         rng: np.random.Generator,
     ) -> BoolArray:
         """A mask per sample, each at a moment of its own."""
-        self.question(modalities, segment_length)
-        grid = _Grid(modalities, segment_length)
-        moments = self.moments(segment_length)
-        table = np.stack([self.ask(grid, now).visible for now in moments])
+        table = _all_questions(self, tuple(modalities), segment_length).visible
         drawn: BoolArray = table[rng.integers(len(table), size=batch_size)]
         return drawn
+
+    def questions(
+        self, modalities: Sequence[Modality], segment_length: int, moments: IntArray
+    ) -> Question:
+        """A question per sample, each at its own of these moments (B,): (B, T, M) each.
+
+        Raises:
+            ConfigError: As `question`.
+        """
+        table = _all_questions(self, tuple(modalities), segment_length)
+        senseless = (moments < 0) | (moments >= len(table.visible))
+        if senseless.any():
+            self.question(modalities, segment_length, int(moments[senseless][0]))
+        return Question(table.visible[moments], table.wanted[moments])
+
+
+@lru_cache(maxsize=64)
+def _all_questions(
+    capability: Capability, modalities: tuple[Modality, ...], segment_length: int
+) -> Question:
+    """The questions at every moment, which begin with 0: (moments, T, M) each."""
+    moments = capability.moments(segment_length)
+    usual = capability.question(modalities, segment_length)  # tells what is wrong, if anything is
+    asked = [capability.question(modalities, segment_length, now) for now in moments] or [usual]
+    assert moments.start == 0
+    assert moments.step == 1
+    return Question(np.stack([q.visible for q in asked]), np.stack([q.wanted for q in asked]))
 
 
 class _Grid:
@@ -149,60 +175,73 @@ def _waypoints(grid: _Grid, now: int) -> Question:
     return Question(marks & grid.role("state"), between | acting)
 
 
+def _plan(grid: _Grid, now: int) -> Question:
+    known = grid.role("state") | grid.role("return")
+    coming = (grid.time > now) & grid.role("state")
+    return Question((grid.time <= now) & known, coming | (grid.time == now) & grid.role("action"))
+
+
 def _past(grid: _Grid, now: int) -> Question:
     known = grid.role("state") | grid.role("action")
     return Question((grid.time > now) & known, (grid.time <= now) & known)
 
 
-NAMED: dict[str, NamedPattern] = {
-    "bc": NamedPattern(
+NAMED: dict[str, Capability] = {
+    "bc": Capability(
         "behaviour cloning: states and past actions -> the action now",
         ("state", "action"),
         _behavior_cloning,
         moments=lambda T: range(T),
         usual=lambda T: T - 1,
     ),
-    "rcbc": NamedPattern(
+    "rcbc": Capability(
         "return-conditioned cloning: states, returns and past actions -> the action now",
         ("state", "return", "action"),
         _return_conditioned,
         moments=lambda T: range(T),
         usual=lambda T: T - 1,
     ),
-    "id": NamedPattern(
+    "id": Capability(
         "inverse dynamics: all states -> the action between two of them",
         ("state", "action"),
         _inverse_dynamics,
         moments=lambda T: range(T - 1),
         usual=lambda T: T - 2,
     ),
-    "fd": NamedPattern(
+    "fd": Capability(
         "forward dynamics: states and actions until now -> the next state",
         ("state", "action"),
         _forward_dynamics,
         moments=lambda T: range(T - 1),
         usual=lambda T: T - 2,
     ),
-    "goal": NamedPattern(
+    "goal": Capability(
         "goal reaching: states until now and the last state -> the way there",
         ("state",),
         _goal,
         moments=lambda T: range(T - 1),
         usual=lambda T: 0,
     ),
-    "waypoints": NamedPattern(
+    "waypoints": Capability(
         f"following waypoints: states until now and every {WAYPOINT_EVERY}nd -> the way between",
         ("state",),
         _waypoints,
         moments=lambda T: range(T - 1),
         usual=lambda T: 0,
     ),
-    "past": NamedPattern(
+    "past": Capability(
         "past inference: states and actions after now -> what came before",
         ("state",),
         _past,
         moments=lambda T: range(T - 1),
         usual=lambda T: T // 2 - 1,
+    ),
+    "plan": Capability(
+        "planning: states and returns until now -> the action now and the states to come",
+        ("state",),
+        _plan,
+        moments=lambda T: range(T - 1),
+        usual=lambda T: 0,
     ),
 }
 """Capabilities, by name."""

@@ -1,7 +1,7 @@
 """Attention among the tokens of each sample, packed as in `mtm.models.packing`.
 
 PyTorch's kernel is made for long sequences. The segments here are short: on several threads of a
-CPU, plain batched products take half of its time at 12 tokens (docs/speed.md). Letters as in
+CPU, plain batched products take half of its time at 12 tokens (docs/research-log). Letters as in
 `mtm.models.packing`, H heads.
 """
 

@@ -9,11 +9,12 @@ It loads without the data set, on another machine, years later.
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,12 +25,12 @@ from mtm.core.atomic_write import unfinished, write_atomically
 from mtm.core.config import Precision, ReturnsConfig, TrainConfig
 from mtm.core.errors import ConfigError, RunError
 from mtm.core.versions import versions
-from mtm.data.modalities import Modality
+from mtm.data.modalities import Modalities, Modality
 from mtm.data.normalizer import Normalizer
 from mtm.data.returns import horizon_of
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 from mtm.models.mtm import MTM
-from mtm.models.network import Network, make_network
+from mtm.models.network import Network, make_network, move
 from mtm.runs import checkpoint
 from mtm.runs.checkpoint import Which
 from mtm.runs.migrations import FORMAT, check_format, run_precision, run_settings
@@ -49,7 +50,7 @@ class Description:
     """What `config.json` says: all of a run but the weights."""
 
     train: TrainConfig
-    modalities: tuple[Modality, ...]
+    modalities: Modalities
     normalizer: Normalizer
     data: dict[str, Any]
     precision: Precision = "32-true"
@@ -86,7 +87,7 @@ class Run:
     Attributes:
         path: The directory.
         description: Settings, modalities, normalizer, data summary.
-        model: The network in evaluation mode, on the CPU.
+        model: The network in evaluation mode.
         step: Optimizer steps behind the weights.
     """
 
@@ -96,7 +97,7 @@ class Run:
     step: int
 
     @property
-    def modalities(self) -> tuple[Modality, ...]:
+    def modalities(self) -> Modalities:
         """The streams that the model knows, in order."""
         return self.description.modalities
 
@@ -104,6 +105,24 @@ class Run:
     def normalizer(self) -> Normalizer:
         """Raw units to the model's units and back."""
         return self.description.normalizer
+
+    @property
+    def segment_length(self) -> int:
+        """T: time steps that the model sees at once."""
+        return self.model.config.segment_length
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is; every question is answered there."""
+        return next(self.model.parameters()).device
+
+    def to(self, device: str | torch.device) -> Run:
+        """This run with its model on a device, such as `cuda`.
+
+        Raises:
+            ConfigError: There is no such device here.
+        """
+        return replace(self, model=move(copy.deepcopy(self.model), device))
 
     @property
     def transformer(self) -> MTM:
@@ -120,15 +139,19 @@ class Run:
         return self.model
 
 
-def load_run(path: str | Path, which: Which | int = "last") -> Run:
+def load_run(
+    path: str | Path, which: Which | int = "last", *, device: str | torch.device = "cpu"
+) -> Run:
     """Load a run's model; the data set is not needed.
 
     Args:
         path: The run directory.
         which: `last`, `best` (lowest held-out loss) or a step.
+        device: Where the model is to answer: `cpu`, `cuda`, `cuda:1`, `mps`, ...
 
     Raises:
         RunError: The directory holds no readable run.
+        ConfigError: There is no such device here.
     """
     path = Path(path)
     description = read_description(path)
@@ -139,7 +162,7 @@ def load_run(path: str | Path, which: Which | int = "last") -> Run:
         model.load_state_dict(saved.model)
     except RuntimeError as error:
         raise RunError(f"the weights in {path} do not fit its config.json: {error}") from error
-    return Run(path, description, model.eval(), saved.state.step)
+    return Run(path, description, move(model.eval(), device), saved.state.step)
 
 
 def read_description(path: Path) -> Description:
@@ -156,7 +179,7 @@ def read_description(path: Path) -> Description:
             )
         return Description(
             TrainConfig.from_json(run_settings(plain)),
-            tuple(Modality.from_json(m) for m in plain["modalities"]),
+            Modalities(Modality.from_json(m) for m in plain["modalities"]),
             Normalizer.from_json(plain["normalizer"]),
             plain["data"],
             run_precision(plain),

@@ -26,7 +26,7 @@ from mtm.core.progress import TrainingProgress
 from mtm.core.randomness import Purpose, generator
 from mtm.data.modalities import BoolArray, Modality
 from mtm.data.segments import Segments
-from mtm.masks.patterns import MaskFunction, draw_masks
+from mtm.masks import MaskFunction, draw_masks
 from mtm.models.network import make_network
 from mtm.runs import checkpoint
 from mtm.runs.checkpoint import State

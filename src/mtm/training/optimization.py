@@ -24,7 +24,7 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 ITERATIONS = 5
 """Of Newton and Schulz's method, per step and matrix. With three, of better polynomials, forward
-dynamics got three times as wrong (docs/implementation-details.md)."""
+dynamics got three times as wrong (docs/research-log)."""
 
 ADAM_SIZE = 0.2
 """Root mean square of Adam's usual update over its learning rate; Muon's is made the same, so that

@@ -23,7 +23,7 @@ from mtm.data.normalizer import Normalizer
 from mtm.data.preparation import prepare, split
 from mtm.data.segments import Segments
 from mtm.data.trajectories import TrajectoryDataset
-from mtm.masks.patterns import MaskFunction, training_mask
+from mtm.masks import MaskFunction, training_mask
 from mtm.runs import run as runs
 from mtm.runs.run import Description, Run
 from mtm.training.loop import Loop

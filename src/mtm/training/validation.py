@@ -20,8 +20,8 @@ from mtm.data.modalities import Modality
 from mtm.data.normalizer import Normalizer
 from mtm.data.segments import Segments
 from mtm.data.trajectories import TrajectoryDataset
+from mtm.masks import MaskFunction, draw_masks
 from mtm.masks.capabilities import NAMED, Question
-from mtm.masks.patterns import MaskFunction, draw_masks
 from mtm.training.losses import token_errors
 
 CAPABILITIES = ("fd", "id", "bc", "rcbc")

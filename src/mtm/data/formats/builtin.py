@@ -80,7 +80,7 @@ def sinusoids(episodes: int = EPISODES, length: int = LENGTH, seed: int = 0) -> 
 def hopper() -> TrajectoryDataset:
     """140,000 steps of Hopper-v5 from the training of a SAC agent, from its first steps on.
 
-    See docs/data.md for how it was made and what to expect from it.
+    See docs/guides/own-data.md for how it was made and what to expect from it.
     """
     file = Path(__file__).with_name("hopper.hdf5")
     return d4rl.load_file(file).with_metadata(source="builtin:hopper")

@@ -14,7 +14,7 @@ from mtm.core.errors import ConfigError
 from mtm.data.modalities import Modality
 from mtm.data.segments import Segments
 from mtm.data.trajectories import TrajectoryDataset
-from mtm.inference.engine import ask, modality_of, only
+from mtm.inference.engine import ask
 from mtm.inference.queries import forward_dynamics
 from mtm.masks.capabilities import NAMED, Question
 from mtm.runs.run import Run
@@ -128,8 +128,8 @@ def open_loop_errors(
     Raises:
         ConfigError: The run has not exactly one modality of numeric states and one of actions.
     """
-    state, action = only(run, "state"), only(run, "action")
-    if modality_of(run, state).kind == "discrete":
+    state, action = (run.modalities.only(role).name for role in ("state", "action"))
+    if run.modalities.named(state).kind == "discrete":
         raise ConfigError(f"{state!r} holds classes, which have no normalised error.")
     history = run.model.config.segment_length - 1
     pool = Segments(held_out, history + horizon)

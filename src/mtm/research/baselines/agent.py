@@ -23,7 +23,7 @@ from mtm.control.return_targets import (
 )
 from mtm.core.errors import RunError
 from mtm.core.versions import versions
-from mtm.data.modalities import Modality
+from mtm.data.modalities import Modalities, Modality
 from mtm.data.normalizer import Normalizer
 from mtm.data.trajectories import Metadata
 from mtm.research.baselines.learner import Learner, make_learner
@@ -41,7 +41,7 @@ class AgentDescription:
 
     name: str
     config: AgentConfig
-    modalities: tuple[Modality, ...]
+    modalities: Modalities
     normalizer: Normalizer
     data: dict[str, Any]
 
@@ -158,7 +158,7 @@ def read_agent_description(path: Path) -> AgentDescription:
         return AgentDescription(
             plain[AGENT],
             AgentConfig.from_json(plain["config"]),
-            tuple(Modality.from_json(m) for m in plain["modalities"]),
+            Modalities(Modality.from_json(m) for m in plain["modalities"]),
             Normalizer.from_json(plain["normalizer"]),
             plain["data"],
         )

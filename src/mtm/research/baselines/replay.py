@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mtm.core.randomness import Purpose, generator
-from mtm.data.modalities import Modality
+from mtm.data.modalities import Modalities, Modality
 from mtm.data.normalizer import Normalizer
 from mtm.data.trajectories import TrajectoryDataset
-from mtm.research.baselines.transitions import REWARDS, TransitionIndex, only
+from mtm.research.baselines.transitions import REWARDS, TransitionIndex, only_continuous
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,15 @@ class Scaling:
     normalizer: Normalizer
 
     @classmethod
-    def of(cls, modalities: tuple[Modality, ...], normalizer: Normalizer) -> Scaling:
+    def of(cls, modalities: Modalities, normalizer: Normalizer) -> Scaling:
         """The scaling of data with these modalities.
 
         Raises:
             DataError: They are not what an agent can learn from.
         """
-        return cls(only(modalities, "state"), only(modalities, "action"), normalizer)
+        return cls(
+            only_continuous(modalities, "state"), only_continuous(modalities, "action"), normalizer
+        )
 
     def scale_states(self, raw: NDArray[Any]) -> Tensor:
         """(n, *shape) to (n, S)."""

@@ -1,6 +1,6 @@
 """Settings of the offline RL agents; like `mtm.core.config`, without torch or numpy.
 
-Where each number comes from: docs/baselines.md.
+Where each number comes from: docs/guides/baselines.md.
 """
 
 from __future__ import annotations

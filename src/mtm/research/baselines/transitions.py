@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 
 from mtm.core.errors import DataError
-from mtm.data.modalities import BoolArray, IntArray, Modality, Role
+from mtm.data.modalities import BoolArray, IntArray, Modalities, Modality, Role
 from mtm.data.terminations import terminal_endings
 from mtm.data.trajectories import TrajectoryDataset
 
@@ -75,16 +75,17 @@ def check_modalities(dataset: TrajectoryDataset) -> tuple[Modality, Modality]:
         raise DataError(
             f"an agent learns from rewards, and the data have none: {', '.join(dataset.names)}."
         )
-    return only(dataset.modalities, "state"), only(dataset.modalities, "action")
+    known = dataset.modalities
+    return only_continuous(known, "state"), only_continuous(known, "action")
 
 
-def only(modalities: tuple[Modality, ...], role: Role) -> Modality:
-    """The one modality of a role.
+def only_continuous(modalities: Modalities, role: Role) -> Modality:
+    """The one modality of a role, of numbers.
 
     Raises:
         DataError: There is none, there are several, or it is not continuous.
     """
-    found = [m for m in modalities if m.role == role]
+    found = modalities.of_role(role)
     if len(found) != 1 or found[0].kind != "continuous":
         listed = ", ".join(f"{m.name} ({m.kind})" for m in found) or "none"
         raise DataError(

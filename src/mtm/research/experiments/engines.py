@@ -55,7 +55,7 @@ class LocalEngine:
     """Processes of this machine, as many as its cores and the runs' threads allow.
 
     Two processes with two threads each on two cores run tens of times slower than one of them
-    alone (docs/speed.md), so each process gets the threads of its run and no more, and none
+    alone (docs/research-log), so each process gets the threads of its run and no more, and none
     shares a core. Where there are GPUs, each process has one to itself.
 
     Args:

@@ -116,7 +116,7 @@ def measured(
     """What to pick of a run: the error of `fd` and `id`, the score of the tasks that act.
 
     Args:
-        task: As in docs/evaluation.md, or the name of an agent.
+        task: As in docs/guides/acting.md, or the name of an agent.
         which: The last checkpoint, or the one with the lowest held-out loss.
         target: `auto`, `fixed`, or `best` of the sweep.
         raw: Errors in the data's own units, instead of normalised.

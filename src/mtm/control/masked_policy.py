@@ -1,0 +1,248 @@
+"""A policy that asks the model: what it shows is the mask of a capability and what it knows.
+
+Each row is one environment and has a `Way` of acting of its own, so behaviour cloning, several
+return targets and two-stage acting share one forward pass per step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtm.core.errors import ConfigError, DataError
+from mtm.data.modalities import BoolArray
+from mtm.inference.engine import Arrays, ask, ask_capability, dtype_of
+from mtm.masks import NAMED, Question
+from mtm.runs.run import Run
+
+SMALLEST_WORTH = 1e-100
+"""Of a reward after many discounted steps; what is left is beyond the data long before."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """What one row shows the model.
+
+    Attributes:
+        target: Return to ask for, in the units of `returns`; None hides the returns.
+        future: States after the current one that are shown to the model when it chooses the
+            action: 0 for cloning; for inverse dynamics, how many steps ahead.
+        reference: States to follow, (S, *shape); None lets the model predict the future states
+            first, which makes acting two-stage.
+        history: Steps before the current one that are shown.
+        own_actions: Whether the history shows the actions that the policy itself has taken. A model
+            that sees them tends to repeat them instead of looking at the state.
+    """
+
+    target: float | None = None
+    future: int = 0
+    reference: NDArray[np.float32] | None = None
+    history: int = 0
+    own_actions: bool = False
+
+    @property
+    def first(self) -> str | None:
+        """The capability that is asked first; inverse dynamics follows where there is a future."""
+        if self.reference is not None:
+            return None
+        if self.future:
+            return "plan"
+        return "bc" if self.target is None else "rcbc"
+
+
+class MaskedPolicy:
+    """Acts with one model; `n` rows share out the ways in order, in equal parts.
+
+    Args:
+        run: A trained run with one modality each of role state and action.
+        ways: How to act. `reset(n)` needs n to be a multiple of their number.
+    """
+
+    def __init__(self, run: Run, ways: Sequence[Way]) -> None:
+        self.run, self.ways = run, list(ways)
+        known = run.modalities
+        self.states, self.actions = known.only("state"), known.only("action")
+        self.returns = known.only("return") if any(w.target is not None for w in ways) else None
+        self.length = run.segment_length
+        self._discount = run.description.train.returns.discount
+        for way in ways:
+            if min(way.future, way.history) < 0 or way.history + 1 + way.future > self.length:
+                raise ConfigError(
+                    f"history {way.history} + the current step + future {way.future} must fit into "
+                    f"the model's segment_length {self.length}."
+                )
+        self.reset(len(self.ways))
+
+    def reset(self, n: int) -> None:
+        """Begin n episodes, n / len(ways) of each way."""
+        if n < 1 or n % len(self.ways):
+            raise ConfigError(
+                f"{n} environments cannot be shared out among {len(self.ways)} ways of acting."
+            )
+        T = self.length
+        self._row_ways = [way for way in self.ways for _ in range(n // len(self.ways))]
+        self._past_states = np.zeros((n, T, *self.states.shape), dtype_of(self.states))
+        self._past_actions = np.zeros((n, T, *self.actions.shape), dtype_of(self.actions))
+        self._filled = np.zeros(n, np.int64)  # steps before now that the row remembers
+        self._steps = np.zeros(n, np.int64)
+        self._gained = np.zeros(n)  # as worth at the first step, like the target
+        self._set_ways()
+
+    def act(self, states: NDArray[Any]) -> NDArray[Any]:
+        """Remember the states and choose an action for each row."""
+        n = len(self._row_ways)
+        if np.shape(states) != (n, *self.states.shape):
+            raise DataError(
+                f"{n} states of shape {self.states.shape} are expected, got {np.shape(states)}; "
+                "call reset(n) first."
+            )
+        self._make_room()
+        rows = np.arange(n)
+        self._past_states[rows, self._filled] = states
+        answers = self._ask_first()
+        plans = self._futures > 0
+        if self.actions.name in answers:
+            chosen = answers[self.actions.name][rows, self._filled]
+        else:
+            chosen = np.zeros((n, *self.actions.shape), dtype_of(self.actions))
+        if plans.any():
+            chosen[plans] = self._act_by_inverse_dynamics(plans, answers.get(self.states.name))
+        self._past_actions[rows, self._filled] = chosen
+        return chosen
+
+    def observe(self, rewards: NDArray[Any], dones: BoolArray) -> None:
+        """Count rewards; rows that are done begin a new episode with the next `act`."""
+        self._gained += self._worth() * np.asarray(rewards, np.float64)
+        self._steps += 1
+        self._filled += 1
+        done = np.asarray(dones, bool)
+        self._filled[done] = self._steps[done] = 0
+        self._gained[done] = 0.0
+
+    def keep(self, rows: NDArray[np.int64]) -> None:
+        """Go on with these rows only."""
+        self._row_ways = [self._row_ways[i] for i in rows]
+        self._past_states, self._past_actions = self._past_states[rows], self._past_actions[rows]
+        self._filled, self._steps = self._filled[rows], self._steps[rows]
+        self._gained = self._gained[rows]
+        self._set_ways()
+
+    def _worth(self) -> NDArray[np.float64]:
+        """What a reward now counts at the first step of the episode: discounted once a step."""
+        worth = np.power(self._discount, self._steps, dtype=np.float64)
+        return np.maximum(worth, SMALLEST_WORTH)
+
+    def _set_ways(self) -> None:
+        ways = self._row_ways
+        self._futures = np.array([w.future for w in ways])
+        self._histories = np.array([w.history for w in ways])
+        self._own_actions = np.array([w.own_actions for w in ways])
+        self._follows = np.array([w.reference is not None for w in ways])
+        self._targets = np.array([np.nan if w.target is None else w.target for w in ways])
+        self._first = np.array([w.first or "" for w in ways])
+
+    def _make_room(self) -> None:
+        """Forget what is older than a row's history."""
+        crowded = self._filled > self._histories
+        for past in (self._past_states, self._past_actions):
+            past[crowded] = np.roll(past[crowded], -1, axis=1)
+        self._filled[crowded] -= 1
+
+    def _ask_first(self) -> Arrays:
+        """The action now, or the states to come, by the capability that each row asks first."""
+        if not self._first.any():
+            return {}
+        question = self._first_question()
+        window, known = self._window()
+        want = [m.name for m in (self.actions, self.states) if self._wants(question, m.name)]
+        return ask(self.run, window, question.visible & known, want, question.wanted)
+
+    def _first_question(self) -> Question:
+        """What each row's capability may see now, and what it wants back; (n, T, M) each."""
+        shape = (len(self._first), self.length, len(self.run.modalities))
+        visible, wanted = np.zeros(shape, bool), np.zeros(shape, bool)
+        for name in dict.fromkeys(self._first.tolist()):
+            if name:
+                rows = np.flatnonzero(self._first == name)
+                asked = NAMED[name].questions(self.run.modalities, self.length, self._filled[rows])
+                visible[rows], wanted[rows] = asked.visible, asked.wanted
+        ahead = np.arange(self.length)[None, :] - self._filled[:, None]  # (n, T)
+        needed = (ahead == 0) | (ahead <= self._futures[:, None])
+        return Question(visible, wanted & needed[:, :, None])
+
+    def _wants(self, question: Question, name: str) -> bool:
+        return bool(question.wanted[:, :, self.run.modalities.place(name)].any())
+
+    def _window(self) -> tuple[Arrays, BoolArray]:
+        """What is remembered, and which tokens of it, (n, T, M).
+
+        Of returns only the one asked for now: what was asked for in the past says nothing that the
+        question now does not, and no mask of training shows a state and all returns after it.
+        """
+        time, now = np.arange(self.length)[None, :], self._filled[:, None]
+        place = self.run.modalities.place
+        window: Arrays = {
+            self.states.name: self._past_states,
+            self.actions.name: self._past_actions,
+        }
+        known = np.zeros((len(now), self.length, len(self.run.modalities)), bool)
+        known[:, :, place(self.states.name)] = time <= now
+        known[:, :, place(self.actions.name)] = (time < now) & self._own_actions[:, None]
+        if self.returns is not None:
+            window[self.returns.name] = self._asked_returns()
+            asked = ~np.isnan(self._targets)[:, None]
+            known[:, :, place(self.returns.name)] = (time == now) & asked
+        return window, known
+
+    def _asked_returns(self) -> NDArray[np.float32]:
+        """What is left to earn, at each step of the window; per remaining step for averages.
+
+        It stays within what the data know: an average over the last steps could be anything.
+        """
+        targets = np.nan_to_num(self._targets)
+        horizon = self.run.description.data.get("returns_horizon")
+        if horizon:
+            left = (targets * horizon - self._gained) / self._worth()
+            left = left / np.maximum(horizon - self._steps, 1)
+        elif self.run.description.train.returns.kind == "sum":
+            left = (targets - self._gained) / self._worth()
+        else:
+            left = targets  # returns of the user's own: what they count is not known
+        assert self.returns is not None
+        known = self.run.normalizer.statistics[self.returns.name]
+        left = np.where(self._steps == 0, targets, np.clip(left, known.low, known.high))
+        return np.repeat(left[:, None], self.length, axis=1).astype(np.float32)
+
+    def _act_by_inverse_dynamics(self, plans: BoolArray, imagined: Any) -> NDArray[Any]:
+        """Show states until now and after it, and nothing else; ask for the action between."""
+        rows = np.flatnonzero(plans)
+        states = self._past_states[rows].copy()
+        now = self._filled[rows]
+        for i, row in enumerate(rows):
+            ahead = np.arange(1, self._futures[row] + 1)
+            reference = self._row_ways[row].reference
+            if reference is not None:
+                wanted = np.minimum(self._steps[row] + ahead, len(reference) - 1)
+                states[i, now[i] + ahead] = reference[wanted]
+            else:
+                states[i, now[i] + ahead] = imagined[row, now[i] + ahead]
+        until = (now + self._futures[rows])[:, None]
+        known = np.zeros((len(rows), self.length, len(self.run.modalities)), bool)
+        known[:, :, self.run.modalities.place(self.states.name)] = np.arange(self.length) <= until
+        answer = ask_capability(self.run, "id", {self.states.name: states}, known, now)
+        return answer[self.actions.name][np.arange(len(rows)), now]
+
+
+def join(policies: Sequence[MaskedPolicy]) -> MaskedPolicy:
+    """One policy that acts in all of these ways, for one forward pass per step.
+
+    Raises:
+        ConfigError: They use different runs.
+    """
+    if any(p.run is not policies[0].run for p in policies):
+        raise ConfigError("only policies of the same run can share a forward pass.")
+    return MaskedPolicy(policies[0].run, [way for p in policies for way in p.ways])

@@ -1,0 +1,70 @@
+"""Masks by name: random ones, capabilities, and mixes of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mtm.core.config import TrainConfig
+from mtm.core.errors import ConfigError
+from mtm.core.mask_mix import mix_faults, parse_mix
+from mtm.masks.capabilities import NAMED
+from mtm.masks.mixed import MixedMask
+from mtm.masks.random_masks import MaskFunction, RandomAutoregressiveMask, RandomMask
+
+RANDOM_SUMMARIES: dict[str, str] = {
+    "random": "a random share of each modality",
+    "random-autoregressive": "random, and all after a random token is hidden (the paper's)",
+}
+
+NAMES: tuple[str, ...] = (*RANDOM_SUMMARIES, *NAMED)
+"""Names of all patterns."""
+
+
+def summary(name: str) -> str:
+    """One line on a pattern."""
+    return NAMED[name].summary if name in NAMED else RANDOM_SUMMARIES[name]
+
+
+def make_mask(
+    name: str | Mapping[str, float],
+    *,
+    random: RandomMask | None = None,
+    weights: Mapping[str, float] | None = None,
+) -> MaskFunction:
+    """The mask function of a name or of a mix, of which each sample draws one.
+
+    Args:
+        name: A mask, several joined by `+`, or with weights: `random-autoregressive:0.7+fd:0.3`,
+            as a dict `{"random-autoregressive": 0.7, "fd": 0.3}`.
+        random: How the random masks draw; None: as in the paper.
+        weights: How often each modality is the first that `random-autoregressive` hides.
+
+    Raises:
+        ConfigError: A name is not known (the message lists the near ones), or a weight is wrong.
+    """
+    if not isinstance(name, str):
+        name = "+".join(f"{part}:{weight}" for part, weight in name.items())
+    faults = mix_faults(name, NAMES)
+    if faults:
+        raise ConfigError("\n".join(faults))
+    mix = parse_mix(name)
+    parts = tuple(_one_mask(part, random or RandomMask(), weights) for part in mix)
+    return parts[0] if len(parts) == 1 else MixedMask(parts, tuple(mix.values()))
+
+
+def training_mask(config: TrainConfig) -> MaskFunction:
+    """What a training with these settings shows of every sample.
+
+    Raises:
+        ConfigError: The mask is not known.
+    """
+    random = RandomMask(config.visible_fraction, config.whole_modalities)
+    return make_mask(config.mask, random=random, weights=config.mask_weights)
+
+
+def _one_mask(name: str, random: RandomMask, weights: Mapping[str, float] | None) -> MaskFunction:
+    if name == "random":
+        return random
+    if name == "random-autoregressive":
+        return RandomAutoregressiveMask(random, weights)
+    return NAMED[name]
