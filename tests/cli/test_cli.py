@@ -136,7 +136,7 @@ def test_masks_are_drawn(capsys) -> None:
     _, _, rcbc = printed.partition("\nrcbc: ")
     assert rcbc.index("■  ■  ■  ?") < rcbc.index("\nid: ") < rcbc.index("·  ·  ?  ·")
     assert main(["masks", "list"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 9
+    assert len(capsys.readouterr().out.splitlines()) == 10
 
 
 def test_random_masks_are_drawn_as_training_draws_them(capsys) -> None:
@@ -186,3 +186,24 @@ def test_modules_can_be_imported_alone() -> None:
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("verb", ["eval", "rollout", "report"])
+def test_every_verb_that_asks_a_run_chooses_its_device(verb: str, tmp_path: Path, capsys) -> None:
+    out = str(tmp_path / "run")
+    assert main([*TRAIN, out, "--steps", "2"]) == 0
+    assert main([verb, out, "--device", "nowhere"]) == 2
+    assert "the device 'nowhere' cannot be used here" in capsys.readouterr().err
+    assert main([verb, out, "--threads", "0"]) == 2
+    assert "--threads must be at least 1, got 0" in capsys.readouterr().err
+
+
+def test_a_mix_with_weights_trains_from_the_command_line(tmp_path: Path, capsys) -> None:
+    mix = "random-autoregressive:0.7+fd:0.1+id:0.1+rcbc:0.1"
+    out = tmp_path / "run"
+    assert main([*TRAIN, str(out), "--steps", "2", "--mask", mix]) == 0
+    assert mtm.load_run(out).description.train.mask == mix
+    assert main([*TRAIN, str(tmp_path / "x"), "--mask", "fd:0.5+id"]) == 2
+    assert "give every mask a weight" in capsys.readouterr().err
+    assert main(["masks", "show", mix]) == 0
+    assert "inverse dynamics" in capsys.readouterr().out

@@ -7,18 +7,19 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tyro
 
+from mtm.cli.asked_run import AskedRun
 from mtm.core.errors import ConfigError
 
 SAME = ("weights", "data", "environment", "episodes", "seed")
 """What two evaluations must have in common, so that their numbers can stand side by side."""
 
 
-@dataclass(frozen=True)
-class Arguments:
+@dataclass(frozen=True, kw_only=True)
+class Arguments(AskedRun):
     """Measure what a run can do: prediction errors, and returns in its environment.
 
     The results are also kept in RUN/evaluation.json, where `mtm report` finds them; tasks that are
@@ -34,16 +35,12 @@ class Arguments:
     """Episodes for each policy and target."""
     seed: int = 0
     """Episode e begins with seed + e."""
-    checkpoint: Literal["last", "best"] = "last"
-    """The newest weights, or those with the lowest held-out loss."""
     env: str | None = None
     """The environment; the one that the data belong to if not given."""
     data: str | None = None
     """Data for the prediction errors; the run's held-out episodes if not given."""
     json: Path | None = None
     """Also write the results here."""
-    threads: int | None = None
-    """CPU threads; all if not given."""
 
 
 def main(words: Sequence[str]) -> None:
@@ -51,18 +48,14 @@ def main(words: Sequence[str]) -> None:
     arguments = tyro.cli(Arguments, args=list(words), prog="mtm eval")
     if arguments.json is not None and not arguments.json.parent.is_dir():
         raise ConfigError(f"--json {arguments.json}: there is no folder {arguments.json.parent}.")
-    import torch
-
     from mtm.core.atomic_write import write_atomically
     from mtm.core.progress import episode_progress
     from mtm.evaluation.evaluate import Request, evaluate
     from mtm.evaluation.report.tables import print_evaluation
     from mtm.research.baselines.agent import agent_name, load_agent
     from mtm.research.baselines.evaluation import evaluate_agent
-    from mtm.runs.run import load_run
 
-    if arguments.threads is not None:
-        torch.set_num_threads(arguments.threads)
+    arguments.limit_threads()
     request = Request(
         arguments.tasks, arguments.episodes, arguments.seed, arguments.env, arguments.data
     )
@@ -72,7 +65,7 @@ def main(words: Sequence[str]) -> None:
             agent = load_agent(arguments.run, arguments.checkpoint)
             result = evaluate_agent(agent, request, say=say, progress=progress)
         else:
-            run = load_run(arguments.run, arguments.checkpoint)
+            run = arguments.load()
             result = evaluate(run, request, say=say, progress=progress)
     print_evaluation(result)
     if arguments.json is not None:

@@ -6,11 +6,12 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tyro
 
+from mtm.cli.asked_run import AskedRun
 from mtm.core.errors import ConfigError, DataError, unknown
 from mtm.data import loading
 
@@ -21,16 +22,14 @@ if TYPE_CHECKING:
     from mtm.runs.run import Run
 
 
-@dataclass(frozen=True)
-class Arguments:
+@dataclass(frozen=True, kw_only=True)
+class Arguments(AskedRun):
     """Ask a run: given these modalities of a file, what are those?
 
     Gaps in what is given (NaN, or NAME_present in an .npz) are filled; what was given stays as it
     is. The output is an .npz of the wanted modalities that every command reads again.
     """
 
-    run: tyro.conf.Positional[Path]
-    """The run directory."""
     input: Path
     """A data file: .npz or .hdf5."""
     given: str
@@ -39,8 +38,6 @@ class Arguments:
     """Modalities to return, such as states."""
     output: Path
     """The .npz to write."""
-    checkpoint: Literal["last", "best"] = "last"
-    """The newest weights, or those with the lowest held-out loss."""
 
 
 def main(words: Sequence[str]) -> None:
@@ -53,9 +50,8 @@ def main(words: Sequence[str]) -> None:
     from rich.progress import track
 
     from mtm.core.atomic_write import write_atomically
-    from mtm.runs.run import load_run
 
-    run = load_run(arguments.run, arguments.checkpoint)
+    run = arguments.load()
     reading = replace(run.description.train.reading, nan_is_absent=True)
     dataset = loading.load_available(str(arguments.input), reading)
     given, want = arguments.given.split(","), arguments.want.split(",")

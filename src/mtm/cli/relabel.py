@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import tyro
 
+from mtm.cli.asked_run import AskedRun
 from mtm.core.config import Reading
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from mtm.inference.relabelling import Relabelling
 
 
-@dataclass(frozen=True)
-class Arguments:
+@dataclass(frozen=True, kw_only=True)
+class Arguments(AskedRun):
     """Fill the missing values of some modalities over whole episodes.
 
     What is known stays as it is. The output is a data set that every command reads, with the
@@ -30,8 +31,6 @@ class Arguments:
     How good the labels are is measured on held-out episodes that are given the same gaps.
     """
 
-    run: tyro.conf.Positional[Path]
-    """The run directory."""
     want: str
     """Modalities to fill, such as actions or states,actions."""
     out: Path
@@ -40,28 +39,20 @@ class Arguments:
     """What to fill (NaN is a gap); the run's training episodes as it saw them if not given."""
     held_out: str | None = None
     """Labelled data that the run did not see; its own held-out episodes if not given."""
-    checkpoint: Literal["last", "best"] = "last"
-    """The newest weights, or those with the lowest held-out loss."""
-    threads: int | None = None
-    """CPU threads; all if not given."""
     reading: Reading = field(default_factory=Reading)
 
 
 def main(words: Sequence[str]) -> None:
     """Measure, fill, write, print."""
     arguments = tyro.cli(Arguments, args=list(words), prog="mtm relabel")
-    import torch
     from rich.console import Console
 
     from mtm.core.progress import StepProgress
     from mtm.data.writing import check_destination, write
     from mtm.inference.relabelling import Relabelling
-    from mtm.runs.run import load_run
 
     check_destination(arguments.out)
-    if arguments.threads is not None:
-        torch.set_num_threads(arguments.threads)
-    run = load_run(arguments.run, arguments.checkpoint)
+    run = arguments.load()
     work = Relabelling(
         run,
         arguments.data,

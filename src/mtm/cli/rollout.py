@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
+from mtm.cli.asked_run import AskedRun
 from mtm.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,12 +17,10 @@ if TYPE_CHECKING:
     from mtm.runs.run import Run
 
 
-@dataclass(frozen=True)
-class Arguments:
+@dataclass(frozen=True, kw_only=True)
+class Arguments(AskedRun):
     """Let a run act in its environment and print every episode."""
 
-    run: tyro.conf.Positional[Path]
-    """The run directory."""
     policy: Literal["bc", "rcbc", "two_stage"] = "rcbc"
     """How to act."""
     target: str = "auto"
@@ -37,8 +36,6 @@ class Arguments:
     """Episode e begins with seed + e."""
     env: str | None = None
     """The environment; the one that the data belong to if not given."""
-    checkpoint: Literal["last", "best"] = "last"
-    """The newest weights, or those with the lowest held-out loss."""
     video: Path | None = None
     """Also record the first episode as a GIF, where an OpenGL back end is installed."""
 
@@ -52,9 +49,8 @@ def main(words: Sequence[str]) -> None:
     from mtm.core.progress import episode_progress
     from mtm.data.environment_ids import check_environment, environment_to_act_in
     from mtm.evaluation.report.tables import print_episodes
-    from mtm.runs.run import load_run
 
-    run = load_run(arguments.run, arguments.checkpoint)
+    run = arguments.load()
     env_id = arguments.env or environment_to_act_in(run.description.metadata)
     if env_id is None:
         raise ConfigError("the run's data name no environment; name one with --env.")
