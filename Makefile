@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
 
-.PHONY: setup demo test lint type docs check bench clean
+.PHONY: setup demo test lint type docs check bench dist check-dist clean
 
 setup: $(READY)
 
@@ -38,6 +38,14 @@ check: lint type docs test
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# The source distribution, and from it the wheel.
+dist: $(READY)
+	rm -rf dist
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m build
+
+check-dist: dist
+	$(BIN)/python .ci/check_dist.py dist
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -376,7 +376,7 @@ def test_a_report_leaves_out_what_cannot_be_drawn(states, message: str, tmp_path
     run = _trained(str(file), tmp_path / "run")
     (run.path / "metrics.csv").unlink()
     nothing = {"mean": None, "std": None}
-    roll = {"target": 1.0, "episodes": 0, "return": nothing, "score": nothing}
+    roll = {"target": 1.0, "episodes": 0, "return": nothing, "score": nothing, "length": nothing}
     errors = {"normalized": None, "raw": 0.5, "copy_last": None}
     rcbc = {"auto": roll, "fixed": roll, "sweep": {"1.0": roll}, "best": roll}
     result = {"step": 2, "seed": 0, "tasks": {"bc": roll, "rcbc": rcbc, "fd": errors}}
