@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
@@ -18,8 +18,6 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-
-from mtm.core.names import VALIDATED
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -107,28 +105,6 @@ class StepProgress:
     def say(self, text: str) -> None:
         """A line above the bar."""
         self.console.print(text, soft_wrap=True)
-
-
-class TrainingProgress(StepProgress):
-    """Shows losses and segments per second as well. A silent one shows nothing."""
-
-    def __init__(self, total: int, start: int, *, silent: bool = False) -> None:
-        super().__init__("training", total, start, Console(quiet=silent, highlight=False))
-
-    def show(self, step: int, metrics: Mapping[str, float]) -> None:
-        """New training metrics."""
-        parts = " ".join(
-            f"{name.removeprefix('loss/')} {value:.3f}"
-            for name, value in metrics.items()
-            if name.startswith("loss")
-        )
-        self.at(step, f"{parts}  {metrics['segments_per_second']:,.0f} segments/s")
-
-    def show_validation(self, step: int, metrics: Mapping[str, float]) -> None:
-        """New held-out metrics."""
-        named = [n for n in VALIDATED if n in metrics]
-        parts = "  ".join(f"{name} {metrics[name]:.4f}" for name in named)
-        self.say(f"step {step:,}  held out: loss {metrics['loss']:.4f}  {parts}")
 
 
 @contextmanager

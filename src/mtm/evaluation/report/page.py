@@ -77,7 +77,7 @@ def write_report(run: Run, out: Path, say: Callable[[str], None] = print) -> Pat
 def _training(run: Run, say: Callable[[str], None]) -> Section:
     from mtm.evaluation.report import pictures
 
-    state = checkpoint.load(run.path / "checkpoints").state
+    state = checkpoint.load(run.path / "checkpoints", optimizer=False).state
     text = f"{state.step:,} steps in {state.seconds:,.0f} s, mask {run.description.train.mask}."
     try:
         rows = read_metrics(run.path / "metrics.csv")

@@ -26,7 +26,7 @@ CONDITIONED = {"rcbc": TITLES["rcbc"], "dt": "Decision Transformer"}
 def print_held_out(run: Run, console: Console | None = None) -> None:
     """Print the held-out errors of a run's last checkpoint."""
     console = console or Console(highlight=False)
-    state = checkpoint.load(run.path / "checkpoints").state
+    state = checkpoint.load(run.path / "checkpoints", optimizer=False).state
     console.print(f"\n{run.path}: step {state.step:,}, {state.seconds:.0f} s of training")
     metrics = state.validation
     if not metrics:
