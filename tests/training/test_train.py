@@ -225,7 +225,7 @@ def test_a_run_loads_without_its_data(point_mass, tiny, tmp_path) -> None:
     assert run.description.data["episodes"] == 60
     values = {"states": torch.zeros(1, 4, 4), "returns": torch.zeros(1, 4)}
     values["actions"] = torch.zeros(1, 4, 2)
-    out = run.model(values, torch.ones(1, 12, dtype=torch.bool))
+    out = run.model(values, torch.ones(1, 4, 3, dtype=torch.bool))
     assert out.values["states"].shape == (1, 4, 4)
 
 
