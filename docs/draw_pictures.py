@@ -19,7 +19,7 @@ import numpy as np
 
 from mtm.core.config import TrainConfig
 from mtm.data.modalities import BoolArray, Modality
-from mtm.masks import NAMED, NAMES, training_mask
+from mtm.masks import NAMED_MASKS, NAMES, training_mask
 
 IMAGES = Path(__file__).parent / "images"
 T = 4
@@ -80,7 +80,7 @@ def idea() -> str:
     ]
     parts += [_row_names(left - 14, top)]
     for x, (name, *_) in zip(middle, columns, strict=True):
-        question = NAMED[name].question(MODALITIES, T)
+        question = NAMED_MASKS[name].question(MODALITIES, T)
         parts += [_grid((x - WIDE / 2, top), question.visible, question.wanted)]
         parts += [_times((x - WIDE / 2, top - 10))]
         parts += [
@@ -103,10 +103,12 @@ def idea() -> str:
 def capability(name: str) -> str:
     """A named mask at its usual moment."""
     left, top = 92, 34
-    question = NAMED[name].question(MODALITIES, T)
+    question = NAMED_MASKS[name].question(MODALITIES, T)
     parts = [_row_names(left - 12, top), _times((left, top - 10))]
     parts += [_grid((left, top), question.visible, question.wanted)]
-    return _svg(left + WIDE + 8, top + HIGH + 8, parts, f"The mask {name}: {NAMED[name].summary}.")
+    return _svg(
+        left + WIDE + 8, top + HIGH + 8, parts, f"The mask {name}: {NAMED_MASKS[name].summary}."
+    )
 
 
 def random_mask(name: str) -> str:
@@ -124,7 +126,7 @@ def random_mask(name: str) -> str:
 
 def network() -> str:
     """The encoder reads the visible tokens, the decoder answers for all."""
-    visible = NAMED["fd"].question(MODALITIES, T).visible
+    visible = NAMED_MASKS["fd"].question(MODALITIES, T).visible
     side, top, box, gap = 34, 46, 156, 42
     x = [float(side)]
     for wide in (WIDE, box, CELL, box):
@@ -169,13 +171,13 @@ def icon(shown: str) -> str:
 
 def pictures() -> dict[str, str]:
     """File name -> the picture."""
-    random = [name for name in NAMES if name not in NAMED]
+    random = [name for name in NAMES if name not in NAMED_MASKS]
     return {
         "icon.svg": icon(SHOWN),
         "logo.svg": icon(LIGHT),  # on the coloured bar
         "idea.svg": idea(),
         "network.svg": network(),
-        **{f"mask-{name}.svg": capability(name) for name in NAMED},
+        **{f"mask-{name}.svg": capability(name) for name in NAMED_MASKS},
         **{f"mask-{name}.svg": random_mask(name) for name in random},
     }
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from mtm.masks.patterns import RandomAutoregressiveMask, RandomMask
 from torch import Tensor
 
 from mtm.core.config import ModelConfig
 from mtm.data.modalities import Modality
+from mtm.masks import RandomAutoregressiveMask, RandomMask
 from mtm.models.mtm import MTM
 from mtm.models.reference import predict_densely
 
