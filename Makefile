@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
 
-.PHONY: setup demo test lint type check bench clean
+.PHONY: setup demo test lint type docs check bench dist check-dist clean
 
 setup: $(READY)
 
@@ -28,10 +28,24 @@ lint: $(READY)
 type: $(READY)
 	$(BIN)/mypy
 
-check: lint type test
+# Warnings are errors (--quiet would hide them from --strict, too). The variable silences an
+# announcement of the theme's.
+docs: $(READY)
+	$(BIN)/python docs/draw_pictures.py --check
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+check: lint type docs test
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# The source distribution, and from it the wheel.
+dist: $(READY)
+	rm -rf dist
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m build
+
+check-dist: dist
+	$(BIN)/python .ci/check_dist.py dist
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 from benchmarks.timing import result_of, take_turn
 from mtm.core.config import PRESETS, DeviceConfig, preset
-from mtm.training import loop
+from mtm.training import masked_model
 from mtm.training.train import train
 
 WARMUP, LOG_EVERY = 8, 5
@@ -68,7 +68,7 @@ def main() -> None:
         threads=arguments.threads,
     )
     steps = _TimedSteps(arguments.in_turns)
-    with patch.object(loop, "train_step", steps):
+    with patch.object(masked_model, "train_step", steps):
         train("builtin:hopper", config, arguments.out, device=device, silent=True)
     if os.environ.get("LOCAL_RANK", "0") != "0":
         return  # the first of several processes speaks for all
@@ -81,7 +81,7 @@ class _TimedSteps:
     """Takes steps of training and notes when each began and ended."""
 
     def __init__(self, in_turns: bool) -> None:
-        self._step, self._in_turns = loop.train_step, in_turns
+        self._step, self._in_turns = masked_model.train_step, in_turns
         self._times: list[tuple[float, float]] = []
 
     def __call__(self, *arguments: Any) -> Any:

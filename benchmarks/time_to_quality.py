@@ -28,6 +28,7 @@ from mtm.control import policies
 from mtm.control.rollout import rollout
 from mtm.control.scores import score
 from mtm.core.config import OptimizerConfig, TrainConfig, preset
+from mtm.core.names import PREDICTION_TASKS
 from mtm.data.environment_ids import matching_environment
 from mtm.data.modalities import BoolArray, Modality
 from mtm.masks import MaskFunction
@@ -132,9 +133,12 @@ def _recipes(steps: int, seed: int) -> dict[str, tuple[TrainConfig, MaskFunction
 def _curve(folder: Path) -> Curve:
     """Step, seconds and held-out errors of every validation."""
     rows = read_metrics(folder / "metrics.csv")
-    errors = ("fd", "id")
     return [
-        {"step": row["step"], "seconds": row["seconds"], **{e: row[f"val/{e}"] for e in errors}}
+        {
+            "step": row["step"],
+            "seconds": row["seconds"],
+            **{e: row[f"val/{e}"] for e in PREDICTION_TASKS},
+        }
         for row in rows
         if "val/fd" in row
     ]

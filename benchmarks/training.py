@@ -19,8 +19,9 @@ from mtm.data.segments import Segments
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.masks import MaskFunction, training_mask
 from mtm.models.mtm import MTM
-from mtm.runs.run import Description
-from mtm.training.loop import BatchMaker, train_step
+from mtm.runs.description import Description
+from mtm.training.batches import BatchMaker
+from mtm.training.masked_model import MaskedForward, train_step
 from mtm.training.optimization import make_optimizers, set_learning_rate
 
 STEPS = {"cpu": 120, "paper": 6}
@@ -72,7 +73,9 @@ class Stepper:
         self._network = MTM(data.modalities, config.model)
         optimizers = make_optimizers(self._network, config.optimizer)
         set_learning_rate(optimizers, 1e-4)
-        self._model, *self._optimizers = self._fabric.setup(self._network, *optimizers)
+        self._model, *self._optimizers = self._fabric.setup(
+            MaskedForward(self._network), *optimizers
+        )
         self._segments = Segments(data, config.model.segment_length)
         self._numbers = iter(range(10**9))
 
@@ -85,9 +88,9 @@ class Stepper:
     def flops(self, mask: MaskFunction) -> float:
         """Operations of one step, from the tokens really processed; backward is twice forward."""
         c, D = self._config.model, self._config.model.width
-        visible = self._maker(mask)(next(self._numbers)).visible
-        B, L = visible.shape
-        shown = visible.sum(dim=1).double()
+        visible = self._maker(mask)(next(self._numbers)).masks.visible
+        B, L = visible.flatten(1).shape
+        shown = visible.sum(dim=(1, 2)).double()
         layer, attention = 24 * D * D, 4 * D  # per token; per pair of tokens
         encoder = c.encoder_layers * float((shown * layer + shown**2 * attention).sum())
         decoder = c.decoder_layers * B * (L * layer + L * L * attention)
@@ -109,7 +112,7 @@ class Stepper:
         return 2 * D * (2 * inputs + 3 * D + 3 * outputs)
 
     def _maker(self, mask: MaskFunction) -> BatchMaker:
-        return BatchMaker(self._fabric, self._description, self._segments, mask)
+        return BatchMaker(self._description, self._segments, mask)
 
 
 def one_for_all(mask: MaskFunction) -> MaskFunction:

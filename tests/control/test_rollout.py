@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from mtm.control import environment_pool, policies
-from mtm.control.environment_pool import EnvironmentPool
+from mtm.control import policies
 from mtm.control.rollout import rollout
-from mtm.core.errors import ConfigError, RunError
+from mtm.core.errors import ConfigError
 from mtm.runs.run import Run
 from mtm.training.train import train
 
@@ -67,6 +60,16 @@ def test_lockstep_equals_one_environment_at_a_time(run) -> None:
     assert together["bc"].seeds.tolist() == [7, 8, 9]
     assert together["bc"].lengths.tolist() == [20, 20, 20]
     assert together["bc"].successes is not None
+
+
+def test_a_policy_may_act_in_integers(run) -> None:
+    class Whole(Steady):
+        def act(self, states: np.ndarray) -> np.ndarray:
+            return np.ones((self.n, 2), np.int64)
+
+    alone = rollout({"own": Steady()}, ENV, episodes=2)["own"]
+    together = rollout({"whole": Whole(), "own": Steady()}, ENV, episodes=2)["own"]
+    np.testing.assert_array_equal(together.returns, alone.returns)
 
 
 def test_a_policy_that_changes_how_a_run_acts_is_asked_itself(run) -> None:
@@ -135,72 +138,3 @@ def test_an_id_that_another_process_does_not_know(run) -> None:
             rollout(policy, "OnlyHere-v0", episodes=2, processes=2)
     finally:
         del gymnasium.registry["OnlyHere-v0"]
-
-
-def test_a_process_that_ends_at_once_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    with pytest.raises(RunError, match=r"PointMass-v0' ended with exit code 1"):
-        EnvironmentPool(ENV, 4, processes=2)
-
-
-def test_a_process_that_ends_on_the_way_is_told() -> None:
-    with EnvironmentPool(ENV, 4, processes=2) as pool:
-        pool.reset(np.arange(4))
-        first = pool._shards[0]._process
-        first.kill()
-        first.wait()
-        with pytest.raises(RunError, match="ended with exit code -9"):
-            pool.step(np.arange(4), np.zeros((4, 2), np.float32))
-
-
-def test_all_processes_are_closed_though_one_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment_pool, "SECONDS_TO_STOP", 0.5)
-    with EnvironmentPool(ENV, 4, processes=2) as pool:
-        processes = [shard._process for shard in pool._shards]
-        os.kill(processes[0].pid, signal.SIGSTOP)
-    assert all(process.poll() is not None for process in processes)
-
-
-def test_no_more_processes_than_environments() -> None:
-    with EnvironmentPool(ENV, 2, processes=3) as pool:
-        assert len(pool._shards) == 2
-        assert pool.reset(np.arange(2)).states.shape == (2, 4)
-
-
-SCALAR = """
-import os
-import gymnasium
-import numpy as np
-
-class Scalar(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(-1, 1, (), np.float32)
-    action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-
-    def __init__(self, render_mode=None):
-        pass
-
-    def reset(self, *, seed=None, options=None):
-        return np.array(0.25, np.float32), {}
-
-    def step(self, action):
-        threads = float(os.environ.get("OPENBLAS_NUM_THREADS", 0))
-        return np.array(-0.75, np.float32), threads, False, False, {}
-
-gymnasium.register("Scalar-v0", Scalar, max_episode_steps=3)
-"""
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_single_number_is_observed_as_it_is(
-    processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "scalar_environment.py").write_text(SCALAR)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
-    with EnvironmentPool("scalar_environment:Scalar-v0", 2, processes) as pool:
-        reports = pool.reset(np.arange(2))
-        assert (reports.states.tolist(), reports.errors) == ([0.25, 0.25], {})
-        reports = pool.step(np.arange(2), np.zeros((2, 2), np.float32))
-    assert reports.states.tolist() == [-0.75, -0.75]
-    assert reports.rewards.tolist() == [7 if processes == 1 else 1] * 2  # threads of a worker

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from mtm.core import system
+from mtm.core.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,20 @@ def test_freed_memory_is_kept_as_far_as_glibc_lets_us(
     monkeypatch.setattr(system.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
     system.keep_freed_memory()
     assert taken == expected
+
+
+@pytest.mark.parametrize("said", ["all", "0", "-2", "1.5", ""])
+def test_a_number_of_cores_that_is_none_is_refused(
+    said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MTM_CORES", said)
+    with pytest.raises(ConfigError, match=rf"MTM_CORES is '{said}', .* 1 or more. Unset it"):
+        system.available_cores()
+
+
+def test_no_more_cores_are_used_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MTM_CORES", raising=False)
+    cores = system.available_cores()
+    for said, used in (("1", 1), (" 1 ", 1), (str(cores + 1), cores)):
+        monkeypatch.setenv("MTM_CORES", said)
+        assert system.available_cores() == used

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +21,14 @@ from mtm.data.preparation import prepare
 from mtm.data.returns import add_returns
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 from mtm.evaluation.demo import mean_of_quantiles
-from mtm.evaluation.evaluate import SWEEP, Request, assemble, find_environment, prediction_error
+from mtm.evaluation.evaluate import (
+    SWEEP,
+    Request,
+    assemble,
+    evaluate,
+    find_environment,
+    prediction_error,
+)
 from mtm.inference.run_data import held_out_episodes
 from mtm.runs import checkpoint
 from mtm.runs.run import Run, load_run
@@ -220,6 +229,14 @@ def test_classes_have_no_normalised_error(chain: Run, tmp_path: Path, capsys) ->
     assert "inverse dynamics" in capsys.readouterr().out
 
 
+def test_data_are_named_by_a_path(point_mass_file: Path, tmp_path: Path) -> None:
+    run = _trained(str(point_mass_file), tmp_path / "run")
+    names = (point_mass_file, str(point_mass_file))
+    found = [evaluate(run, Request(("fd",), data=name)) for name in names]
+    assert found[0] == found[1]
+    json.dumps(found[0])
+
+
 def test_evaluation_without_the_data(tmp_path: Path, capsys, point_mass, point_mass_file) -> None:
     file = point_mass_file
     out = str(tmp_path / "run")
@@ -260,13 +277,44 @@ def test_rollout_prints_every_episode(hopper: Path, capsys) -> None:
     assert all(f" {seed} " in printed for seed in (5, 6, 7))
 
 
-def test_video_is_recorded_or_its_absence_explained(hopper: Path, tmp_path: Path, capsys) -> None:
+def test_a_video_is_recorded(hopper: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    opened = subprocess.run(
+        [sys.executable, "-c", "import mujoco; mujoco.GLContext(16, 16).make_current()"],
+        env=os.environ | {"MUJOCO_GL": "egl"},
+        capture_output=True,
+        text=True,
+    )
+    if opened.returncode:
+        pytest.skip(f"there is no OpenGL back end here: {opened.stderr.strip()[-200:]}")
+    video = tmp_path / "hop.gif"
+    words = ["rollout", str(hopper), "--episodes", "2", "--policy", "bc", "--video", str(video)]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    from PIL import Image
+
+    steps = int(re.search(r"^ *0 .* (\d+) +-", printed, re.MULTILINE)[1])
+    with Image.open(video) as film:
+        assert f"{video}: {film.n_frames} frames" in printed
+        assert (film.n_frames, film.size) == (1 + steps // 2, (240, 240))
+        assert len(set(film.convert("RGB").getdata())) > 100  # something is to be seen
+
+
+def test_the_absence_of_a_video_is_explained(
+    hopper: Path, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.setenv("MUJOCO_GL", "no-such-back-end")
     video = tmp_path / "hop.gif"
     words = ["rollout", str(hopper), "--episodes", "1", "--policy", "bc", "--video", str(video)]
     assert main(words) == 0
     printed = capsys.readouterr().out
-    assert video.exists() or "apt-get install libegl1" in printed
+    assert "no video: no OpenGL back end works here (no-such-back-end: " in printed
+    assert "apt-get install libegl1" in printed
+    assert "Hopper-v5" in printed
+    assert not video.exists()
     assert main([*words[:-1], "hop.mp4"]) == 2
+    assert main([*words[:-1], str(tmp_path / "no" / "hop.gif")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
 
 
 def test_predict_fills_a_file_with_gaps(hopper: Path, tmp_path: Path, capsys) -> None:
@@ -328,7 +376,7 @@ def test_a_report_leaves_out_what_cannot_be_drawn(states, message: str, tmp_path
     run = _trained(str(file), tmp_path / "run")
     (run.path / "metrics.csv").unlink()
     nothing = {"mean": None, "std": None}
-    roll = {"target": 1.0, "episodes": 0, "return": nothing, "score": nothing}
+    roll = {"target": 1.0, "episodes": 0, "return": nothing, "score": nothing, "length": nothing}
     errors = {"normalized": None, "raw": 0.5, "copy_last": None}
     rcbc = {"auto": roll, "fixed": roll, "sweep": {"1.0": roll}, "best": roll}
     result = {"step": 2, "seed": 0, "tasks": {"bc": roll, "rcbc": rcbc, "fd": errors}}
@@ -366,6 +414,14 @@ def test_targets_of_discounted_returns_are_drawn_apart() -> None:
         (axes,) = asked_and_got(tasks, discounted=discounted).axes
         assert axes.get_xlabel() == label
         assert ("asked" in [line.get_label() for line in axes.lines]) != discounted
+
+
+def test_whole_error_bars_are_drawn() -> None:
+    from mtm.evaluation.report.pictures import asked_and_got
+
+    roll = {"target": 1.0, "return": {"mean": -2.0, "std": 1.5}}
+    (axes,) = asked_and_got({"rcbc": {"auto": roll, "sweep": {"1.0": roll}}}).axes
+    assert axes.get_ylim()[0] <= -3.5
 
 
 def test_the_mean_of_the_data_from_their_quantiles() -> None:

@@ -75,9 +75,9 @@ def test_encoders_share_nothing_with_the_run_nor_each_other(run) -> None:
 def test_a_step_is_encoded_as_with_masks(run, states, actions, names) -> None:
     values = {"states": states, "actions": actions, "returns": torch.zeros(60)}
     normalised = {n: run.normalizer.normalize(n, v) for n, v in values.items()}
-    visible = torch.tensor([[m.name in names for m in run.modalities]]).repeat(60, 1)
+    visible = torch.tensor([[[m.name in names for m in run.modalities]]]).repeat(60, 1, 1)
     with torch.no_grad():
-        layout = Layout.of(visible, torch.device("cpu"))
+        layout = Layout.by_count(visible.flatten(1), torch.device("cpu"))
         steps = {n: v.unsqueeze(1) for n, v in normalised.items()}
         masked = run.model.encode(steps, visible, layout)
         dense = run.model.encode_step({n: normalised[n] for n in names})

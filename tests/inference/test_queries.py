@@ -137,9 +137,9 @@ def test_forward_dynamics_chains(run, episodes) -> None:
 
 def test_forward_dynamics_is_the_named_mask(run, episodes) -> None:
     """With a full history, one step ahead is what the `fd` mask is validated on."""
-    from mtm.masks.capabilities import NAMED
+    from mtm.masks.capabilities import NAMED_MASKS
 
-    question = NAMED["fd"].question(run.modalities, 4)
+    question = NAMED_MASKS["fd"].question(run.modalities, 4)
     window = {k: v[:, :4] for k, v in episodes.items()}
     visible = np.broadcast_to(question.visible, (3, 4, 3)).copy()
     expected = ask(run, window, visible, ["states"])["states"][:, -1]

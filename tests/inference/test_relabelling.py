@@ -14,8 +14,7 @@ from mtm.data.modalities import Modality
 from mtm.data.preparation import prepare
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 from mtm.inference import episode_batches
-from mtm.inference.error_calibration import Confidence, distances, rising
-from mtm.inference.label_errors import nearest
+from mtm.inference.error_calibration import Confidence, rising
 from mtm.inference.relabelling import Relabelling, laid_over, relabel, training_episodes
 from mtm.runs.run import Run
 from mtm.training.train import train
@@ -329,15 +328,6 @@ def test_a_run_that_cannot_measure_its_errors(gappy, data, tmp_path) -> None:
     none = train(data, replace(config, validation_fraction=0.0), tmp_path / "none", silent=True)
     with pytest.raises(DataError, match="held no episodes out"):
         relabel(none, gappy)
-
-
-def test_distances_and_nearest_steps() -> None:
-    known = np.array([[False, True, False, False, True, False]])
-    before, after = distances(known, 3)[0].T.tolist()
-    assert before == [3, 3, 1, 2, 3, 1]
-    assert after == [1, 3, 2, 1, 3, 3]
-    assert nearest(known).tolist() == [[1, 4, 1, 4, 1, 4]]
-    assert (nearest(np.zeros((1, 4), bool)) == -1).all()
 
 
 def test_rising_means() -> None:

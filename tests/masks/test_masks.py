@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from mtm import masks
-from mtm.core import config
+from mtm.core import config, names
 from mtm.core.errors import ConfigError
 from mtm.data.modalities import Modality
 from mtm.masks import RandomAutoregressiveMask, RandomMask
-from mtm.masks.capabilities import NAMED, Question
+from mtm.masks.capabilities import NAMED_MASKS, Question
 
 # Rows: states, returns, actions. ■ visible, ? wanted, · hidden.
 PICTURES = {
@@ -30,31 +30,32 @@ def picture(question: Question) -> tuple[str, ...]:
     return tuple("".join(row) for row in marks.T)
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", NAMED_MASKS)
 def test_named_masks_look_like_their_pictures(name: str, modalities) -> None:
-    assert picture(NAMED[name].question(modalities, 4)) == PICTURES[name]
+    assert picture(NAMED_MASKS[name].question(modalities, 4)) == PICTURES[name]
 
 
 def test_an_earlier_moment_has_less_history(modalities) -> None:
-    question = NAMED["rcbc"].question(modalities, 4, now=1)
+    question = NAMED_MASKS["rcbc"].question(modalities, 4, now=1)
     assert picture(question) == ("■■··", "■■··", "■?··")
 
 
 def test_named_masks_go_by_role_not_by_name() -> None:
     own = [Modality("qpos"), Modality("torque", role="action"), Modality("qvel")]
-    assert picture(NAMED["fd"].question(own, 3)) == ("■■?", "■■·", "■■?")
+    assert picture(NAMED_MASKS["fd"].question(own, 3)) == ("■■?", "■■·", "■■?")
 
 
 def test_settings_name_the_same_masks() -> None:
-    assert config.MASK_NAMES == masks.NAMES
+    assert names.MASKS == masks.NAMES
+    assert tuple(NAMED_MASKS) == names.NAMED_MASKS
     for name in masks.NAMES:
         assert masks.summary(name)
         assert masks.make_mask(name) is not None
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", NAMED_MASKS)
 def test_specialised_training_draws_every_moment(name: str, modalities) -> None:
-    pattern = NAMED[name]
+    pattern = NAMED_MASKS[name]
     drawn = pattern(modalities, 4, 200, np.random.default_rng(0))
     expected = {
         pattern.question(modalities, 4, now).visible.tobytes() for now in pattern.moments(4)
@@ -103,7 +104,7 @@ def test_random_autoregressive_respects_its_weights(modalities) -> None:
 def test_a_mix_draws_from_all_its_parts(modalities) -> None:
     mixed = masks.make_mask("fd+id")
     drawn = {m.tobytes() for m in mixed(modalities, 4, 400, np.random.default_rng(0))}
-    fd, inverse = NAMED["fd"], NAMED["id"]
+    fd, inverse = NAMED_MASKS["fd"], NAMED_MASKS["id"]
     expected = {fd.question(modalities, 4, now).visible.tobytes() for now in range(3)}
     expected.add(inverse.question(modalities, 4).visible.tobytes())
     assert drawn == expected
@@ -117,7 +118,7 @@ def test_a_mix_asks_samples_only_for_what_they_have(modalities) -> None:
     present[300:600, 1:, 2] = False  # some
     mixed = masks.make_mask("fd+id")
     visible = masks.draw_masks(mixed, modalities, present, np.random.default_rng(0))
-    is_id = (visible == NAMED["id"].question(modalities, 4).visible).all(axis=(1, 2))
+    is_id = (visible == NAMED_MASKS["id"].question(modalities, 4).visible).all(axis=(1, 2))
     assert not is_id[:300].any()
     assert abs(is_id[300:600].mean() - 0.5) < 0.1
     assert abs(is_id[600:].mean() - 0.5) < 0.1
@@ -136,10 +137,12 @@ def test_a_mix_draws_each_part_as_often_as_its_weight_says(modalities) -> None:
     for name in ("fd:0.1+id:0.6+random:0.3", {"fd": 1, "id": 6, "random": 3}):
         mixed = masks.make_mask(name)
         drawn = mixed(modalities, 4, 20_000, np.random.default_rng(0))
-        is_id = (drawn == NAMED["id"].question(modalities, 4).visible).all(axis=(1, 2))
+        is_id = (drawn == NAMED_MASKS["id"].question(modalities, 4).visible).all(axis=(1, 2))
         is_fd = np.zeros(len(drawn), bool)
         for now in range(3):
-            is_fd |= (drawn == NAMED["fd"].question(modalities, 4, now).visible).all(axis=(1, 2))
+            is_fd |= (drawn == NAMED_MASKS["fd"].question(modalities, 4, now).visible).all(
+                axis=(1, 2)
+            )
         assert abs(is_id.mean() - 0.6) < 0.02  # a random mask may look like it, but hardly does
         assert abs(is_fd.mean() - 0.1) < 0.02
 
@@ -178,18 +181,18 @@ def test_bad_mixes_are_refused_in_settings_and_in_python(name: str, message: str
     with pytest.raises(ConfigError, match=message):
         config.TrainConfig(mask=name)
     with pytest.raises(ConfigError, match="for each of its 1 masks"):
-        masks.MixedMask((NAMED["fd"],), (0.5, 0.5))
+        masks.MixedMask((NAMED_MASKS["fd"],), (0.5, 0.5))
 
 
 def test_a_question_for_each_sample_is_the_same_as_one_by_one(modalities) -> None:
     now = np.array([2, 0, 1, 2])
-    batch = NAMED["fd"].questions(modalities, 4, now)
+    batch = NAMED_MASKS["fd"].questions(modalities, 4, now)
     for row, moment in enumerate(now.tolist()):
-        alone = NAMED["fd"].question(modalities, 4, moment)
+        alone = NAMED_MASKS["fd"].question(modalities, 4, moment)
         assert (batch.visible[row] == alone.visible).all()
         assert (batch.wanted[row] == alone.wanted).all()
     with pytest.raises(ConfigError, match=r"now=3 makes no sense.*allowed: \[0, 1, 2\]"):
-        NAMED["fd"].questions(modalities, 4, np.array([0, 3]))
+        NAMED_MASKS["fd"].questions(modalities, 4, np.array([0, 3]))
 
 
 def test_any_modality_list_works() -> None:
@@ -201,9 +204,9 @@ def test_any_modality_list_works() -> None:
     ("make", "message"),
     [
         (lambda m: masks.make_mask("rccb"), "unknown mask 'rccb'. Did you mean 'rcbc'"),
-        (lambda m: NAMED["rcbc"].question(m[::2], 4), "role return"),
-        (lambda m: NAMED["fd"].question(m, 1), "a segment of at least 2 steps, got 1"),
-        (lambda m: NAMED["fd"].question(m, 4, now=3), r"allowed: \[0, 1, 2\]"),
+        (lambda m: NAMED_MASKS["rcbc"].question(m[::2], 4), "role return"),
+        (lambda m: NAMED_MASKS["fd"].question(m, 1), "a segment of at least 2 steps, got 1"),
+        (lambda m: NAMED_MASKS["fd"].question(m, 4, now=3), r"allowed: \[0, 1, 2\]"),
         (
             lambda m: RandomAutoregressiveMask(weights={"state": 1})(
                 m, 4, 1, np.random.default_rng(0)
@@ -218,7 +221,7 @@ def test_faults_are_named(make, message: str, modalities) -> None:
 
 
 def test_the_grid_labels_its_rows(modalities) -> None:
-    question = NAMED["rcbc"].question(modalities, 3)
+    question = NAMED_MASKS["rcbc"].question(modalities, 3)
     assert masks.draw(question.visible, modalities, question.wanted) == "\n".join(
         [
             "          0  1  2",

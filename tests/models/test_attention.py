@@ -17,7 +17,7 @@ COUNTS = (3, 1, 5, 0, 3, 2)
 
 def layout_of(counts: tuple[int, ...] = COUNTS) -> Layout:
     chosen = torch.arange(max(counts)) < torch.tensor(counts).unsqueeze(1)
-    return Layout.of(chosen, torch.device("cpu"))
+    return Layout.by_count(chosen, torch.device("cpu"))
 
 
 def tokens(layout: Layout, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -101,7 +101,7 @@ def test_joined_samples_see_only_themselves(
 
 def test_equal_and_long_samples_are_not_joined() -> None:
     equal = torch.ones(3, 4, dtype=torch.bool)
-    assert Layout.joined(equal, torch.device("cpu")).blocks[0].attend is None
+    assert Layout.joined(equal, torch.device("cpu")).blocks[0].may_attend is None
     long = torch.ones(2, LONGEST_JOINED + 1, dtype=torch.bool)
     long[0, 1:] = False
     assert len(Layout.joined(long, torch.device("cpu")).blocks) == 2

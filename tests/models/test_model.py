@@ -12,7 +12,8 @@ from mtm.core.config import ModelConfig
 from mtm.data.modalities import Modality
 from mtm.masks import RandomAutoregressiveMask
 from mtm.models.dropout import drop
-from mtm.models.mtm import MTM, between_visible
+from mtm.models.lines import between_visible
+from mtm.models.mtm import MTM
 from mtm.models.packing import Block, Expansion, Layout
 from mtm.training.losses import reconstruction_losses, weighed_errors
 
@@ -43,12 +44,12 @@ def make_values(seed: int = 0) -> dict[str, torch.Tensor]:
 
 def random_visible(seed: int = 0) -> torch.Tensor:
     rng = np.random.default_rng(seed)
-    return torch.from_numpy(RandomAutoregressiveMask()(MODALITIES, T, B, rng).reshape(B, T * M))
+    return torch.from_numpy(RandomAutoregressiveMask()(MODALITIES, T, B, rng))
 
 
 def at(visible: torch.Tensor, name: str) -> torch.Tensor:
     """The mask of one modality, (B, T)."""
-    return visible.view(B, T, M)[:, :, [m.name for m in MODALITIES].index(name)]
+    return visible[:, :, [m.name for m in MODALITIES].index(name)]
 
 
 def spoil(values: dict[str, torch.Tensor], chosen: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -58,6 +59,18 @@ def spoil(values: dict[str, torch.Tensor], chosen: torch.Tensor) -> dict[str, to
         here = at(chosen, name).view(B, T, *[1] * (v.ndim - 2))
         spoiled[name] = v.masked_fill(here, 3 if name == "gripper" else float("nan"))
     return spoiled
+
+
+def test_weights_keep_their_names_and_their_order() -> None:
+    """Checkpoints of earlier versions know weights by name, those of optimizers by number."""
+    parts = dict.fromkeys(name.split(".")[0] for name, _ in make_model().named_parameters())
+    assert list(parts) == [
+        *("encoder_modality_encoding", "decoder_modality_encoding", "mask_tokens"),
+        *("encoders", "encoder", "to_decoder", "decoder", "heads"),
+    ]
+    names = [name for name, _ in make_model().named_parameters()]
+    assert {"encoders.states.weight", "encoder.layers.0.mlp_in.bias"} <= set(names)
+    assert {"decoder.norm.weight", "heads.actions.3.bias"} <= set(names)
 
 
 def test_shapes_of_predictions() -> None:
@@ -86,22 +99,22 @@ def test_only_wanted_tokens_are_predicted_and_alike(
     everything = model(values, visible).values
     wanted = torch.zeros(B, T, M, dtype=torch.bool)
     wanted[:, 3, 2] = wanted[1:, 2, 0] = wanted[2, :, 1] = True
-    some = model(values, visible, wanted.view(B, T * M)).values
+    some = model(values, visible, wanted).values
     assert list(some) == ["states", "gripper", "returns"]
     for i, m in enumerate(MODALITIES[:3]):
         here = wanted[:, :, i]
         torch.testing.assert_close(some[m.name][here], everything[m.name][here])
 
 
-def test_a_layout_knows_the_rows_of_each_modality() -> None:
+def test_a_layout_knows_the_tokens_of_each_modality() -> None:
     chosen = random_visible()
-    layout = Layout.of(chosen, torch.device("cpu"), M)
-    assert len(layout.rows) == M
+    layout = Layout.by_count(chosen.flatten(1), torch.device("cpu"), M)
+    assert len(layout.by_modality) == M
     for i, m in enumerate(MODALITIES):
-        places = layout.tokens[layout.rows[i]]
+        places = layout.tokens[layout.by_modality[i]]
         assert (places % M == i).all()
         assert len(places) == at(chosen, m.name).sum()
-    assert Layout.of(chosen, torch.device("cpu")).rows == ()
+    assert Layout.by_count(chosen.flatten(1), torch.device("cpu")).by_modality == ()
 
 
 def test_hidden_values_cannot_influence_a_prediction() -> None:
@@ -115,7 +128,7 @@ def test_hidden_values_cannot_influence_a_prediction() -> None:
 
 def test_every_visible_value_can() -> None:
     model, values = make_model(), make_values()
-    everything = torch.ones(B, T * M, dtype=torch.bool)
+    everything = torch.ones(B, T, M, dtype=torch.bool)
     reference = model(values, everything).values["states"]
     for m in MODALITIES:
         for t in range(T):
@@ -144,12 +157,12 @@ def test_packing_gives_what_a_padded_encoder_gives(
     model, values, visible = make_model(), make_values(), random_visible()
     visible[0] = True  # one sample shows everything, so nothing is packed away for it
     visible[1] = False  # and one shows nothing
-    lay_out = Layout.joined if way == "joined samples" else Layout.of
-    layout = lay_out(visible, torch.device("cpu"))
-    assert any(block.attend is not None for block in layout.blocks) == (way != "dense blocks")
+    lay_out = Layout.joined if way == "joined samples" else Layout.by_count
+    layout = lay_out(visible.flatten(1), torch.device("cpu"))
+    assert any(block.may_attend is not None for block in layout.blocks) == (way != "dense blocks")
     packed = model.encode(values, visible, layout)
     L = T * M
-    everything = Block(None, B, L, B * L, torch.arange(B * L), visible[:, None, None, :])
+    everything = Block(None, B, L, B * L, torch.arange(B * L), visible.view(B, 1, 1, L))
     padded = model.encode(values, visible, Layout(torch.arange(B * L), (everything,)))
     torch.testing.assert_close(packed, padded[layout.tokens], rtol=1e-4, atol=1e-5)
 
@@ -159,14 +172,15 @@ def test_tokens_that_samples_have_in_common_count_as_if_each_had_its_own(layers:
     """A decoder that is told which hidden tokens are the same, against one that is not."""
     model, values, visible = make_model(decoder_layers=layers), make_values(), random_visible()
     visible[0], visible[1] = True, False
-    layout = Layout.joined(visible, torch.device("cpu"))
+    layout = Layout.joined(visible.flatten(1), torch.device("cpu"))
     latent = model.encode(values, visible, layout).detach().requires_grad_()
 
     def each_its_own() -> torch.Tensor:
         tokens = model.mask_tokens.repeat(B * T, 1)
         tokens = tokens.index_copy(0, layout.tokens, model.to_decoder(latent)).view(B, T, M, -1)
-        tokens = tokens + model._positions(model.decoder_modality_encoding, T)
-        return model.decoder(tokens.flatten(0, 2), Layout.full(B, T * M))
+        tokens = tokens + model.positions(model.decoder_modality_encoding, T)
+        nobody_has = torch.zeros(T * M, tokens.shape[-1])
+        return model.decoder(tokens.flatten(0, 2), nobody_has, torch.arange(B * T * M), B)
 
     of = [latent, *(p for name, p in model.named_parameters() if name.startswith("decoder"))]
     of += [model.mask_tokens, *model.to_decoder.parameters()]
@@ -187,7 +201,7 @@ def test_the_gradient_of_expanding_rows_is_that_of_differences() -> None:
 
 def test_a_batch_that_shows_nothing_is_answered() -> None:
     model, values = make_model(), make_values()
-    nothing = torch.zeros(B, T * M, dtype=torch.bool)
+    nothing = torch.zeros(B, T, M, dtype=torch.bool)
     for prediction in model(values, nothing).values.values():
         assert prediction.isfinite().all()
 
@@ -206,19 +220,9 @@ def test_a_process_whose_part_of_a_batch_shows_nothing_takes_part_in_the_gradien
     """DDP waits for every parameter's gradient, and refuses the next step without."""
     model, values = make_model(dropout=0.1).train(), make_values()
     parallel = torch.nn.parallel.DistributedDataParallel(model)
-    for visible in (torch.zeros(B, T * M, dtype=torch.bool), random_visible()):
+    for visible in (torch.zeros(B, T, M, dtype=torch.bool), random_visible()):
         sum(p.sum() for p in parallel(values, visible).values.values()).backward()
     assert all(p.grad is not None for p in model.parameters())
-
-
-def test_lines_between_visible_values() -> None:
-    hidden = torch.nan  # what is hidden must not matter
-    values = torch.tensor([[hidden, 2.0, hidden, hidden, 8.0, hidden], [hidden] * 6])
-    visible = torch.tensor([[0, 1, 0, 0, 1, 0], [0] * 6], dtype=torch.bool)
-    expected = [[2, 2, 4, 6, 8, 8], [0] * 6]
-    torch.testing.assert_close(between_visible(values, visible), torch.tensor(expected).float())
-    wide = torch.stack([values, -values], dim=2)
-    assert between_visible(wide, visible)[0, :, 1].tolist() == [-2, -2, -4, -6, -8, -8]
 
 
 @pytest.mark.parametrize("residual", [True, False])
@@ -234,16 +238,16 @@ def test_states_are_predicted_as_changes(residual: bool) -> None:
 
 def losses_of(model, values, visible, present, **named):
     counts = present.sum(dim=(0, 1))
-    hidden = present & ~visible.view(B, T, M)
+    hidden = present & ~visible
     out = model(values, visible)
     return reconstruction_losses(MODALITIES, out, values, present, hidden, counts, **named)
 
 
 def test_absent_values_change_no_loss_and_no_gradient() -> None:
     present = torch.rand(B, T, M, generator=torch.Generator().manual_seed(1)) < 0.6
-    visible = random_visible() & present.view(B, T * M)
+    visible = random_visible() & present
     gradients = []
-    for values in (make_values(), spoil(make_values(), ~present.view(B, T * M))):
+    for values in (make_values(), spoil(make_values(), ~present)):
         model = make_model()
         losses_of(model, values, visible, present)[0].sum().backward()
         gradients.append([p.grad.clone() for p in model.parameters()])
@@ -255,7 +259,7 @@ def test_a_modality_absent_in_the_batch_gets_no_gradient_in_its_head() -> None:
     model = make_model()
     present = torch.ones(B, T, M, dtype=torch.bool)
     present[:, :, 3] = False
-    visible = random_visible() & present.view(B, T * M)
+    visible = random_visible() & present
     losses_of(model, make_values(), visible, present)[0].sum().backward()
     for p in (*model.heads["actions"].parameters(), *model.encoders["actions"].parameters()):
         assert p.grad.abs().max() == 0
@@ -272,8 +276,8 @@ def test_every_parameter_gets_a_gradient() -> None:
 
 def test_errors_are_squared_or_cross_entropies_and_the_loss_without_variances() -> None:
     model, values = make_model(predict_variance=False), make_values()
-    everything = torch.ones(B, T * M, dtype=torch.bool)
-    losses, errors = losses_of(model, values, everything, everything.view(B, T, M))
+    everything = torch.ones(B, T, M, dtype=torch.bool)
+    losses, errors = losses_of(model, values, everything, everything)
     assert torch.equal(losses, errors)
     out = model(values, everything).values
     torch.testing.assert_close(errors[0], ((out["states"] - values["states"]) ** 2).mean())
@@ -344,5 +348,5 @@ def test_any_segment_length(length: int) -> None:
         "returns": torch.randn(2, length),
         "actions": torch.randn(2, length, 2, 2),
     }
-    out = model(values, torch.rand(2, length * M) < 0.5)
+    out = model(values, torch.rand(2, length, M) < 0.5)
     assert out.values["states"].shape == (2, length, 3)

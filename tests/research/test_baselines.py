@@ -15,6 +15,7 @@ from mtm.cli import main
 from mtm.control import policies
 from mtm.core.config import ModelConfig, TrainConfig
 from mtm.core.errors import ConfigError
+from mtm.core.names import CAPABILITIES
 from mtm.data.formats import builtin
 from mtm.data.modalities import Modality
 from mtm.evaluation.evaluate import Request, evaluate
@@ -25,8 +26,6 @@ from mtm.research.baselines.mlp import mlp_config
 from mtm.research.baselines.specialised import specialised_config
 from mtm.runs import checkpoint
 from mtm.training.train import train
-
-CAPABILITIES = ("bc", "rcbc", "id", "fd")
 
 
 def short(capability: str, **changes) -> TrainConfig:
@@ -51,7 +50,7 @@ def test_the_setting_chooses_the_network(modalities) -> None:
 
 def test_shapes_and_that_hidden_values_have_no_influence() -> None:
     model, values = mixed()
-    visible = torch.tensor([[True, True, False, False]]).repeat(5, 1)
+    visible = torch.tensor([[[True, True], [False, False]]]).repeat(5, 1, 1)
     before = model(values, visible).values
     assert before["states"].shape == (5, 2, 3)
     assert before["phase"].shape == (5, 2, 4)

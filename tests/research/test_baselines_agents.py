@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +35,10 @@ from mtm.training.trackers import read_metrics
 pytest.importorskip("torchrl", reason="the extra `baselines` is not installed")
 pytest.importorskip("gymnasium", reason="the extra `sim` is not installed")
 from mtm.research.baselines import Agent, evaluate_agent, load_agent, train_agent
+from mtm.research.baselines.td3_bc import TD3BC
+from mtm.research.experiments.methods import Stopped
+from mtm.research.experiments.spec import RunSpec
+from mtm.research.experiments.train_agent import run as run_experiment
 
 ENV = "point_mass_environment:PointMass-v0"
 pytestmark = pytest.mark.usefixtures("_find_environments")
@@ -67,6 +73,22 @@ def test_rewards_are_known_by_their_role(point_mass, tmp_path: Path) -> None:
 def saved(path: Path) -> dict[str, torch.Tensor]:
     loaded = checkpoint.load(path / "checkpoints")
     return loaded.model | {f"optimizer.{k}": v for k, v in loaded.optimizer.items()}
+
+
+def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def interrupt_after(patch: pytest.MonkeyPatch, step: int) -> None:
+    """Let TD3+BC get the signal of Ctrl-C in a step, counted from 0."""
+    real = TD3BC.after_step
+
+    def after_step(self, now: int) -> None:
+        real(self, now)
+        if now == step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    patch.setattr(TD3BC, "after_step", after_step)
 
 
 def with_endings(terminated: list[bool] | None, horizon: int | None = None) -> TrajectoryDataset:
@@ -261,11 +283,42 @@ def test_a_directory_is_not_overwritten_nor_resumed_with_something_else(
         train_agent("cql", point_mass, other, out, resume=True, silent=True)
 
 
+def test_a_directory_is_overwritten_where_that_is_asked_for(point_mass, tmp_path) -> None:
+    out = tmp_path / "agent"
+    train_agent("iql", point_mass, brief("iql"), out, silent=True)
+    again = train_agent("td3_bc", point_mass, brief("td3_bc"), out, overwrite=True, silent=True)
+    assert again.name == "td3_bc"
+    train_agent("td3_bc", point_mass, brief("td3_bc"), tmp_path / "fresh", silent=True)
+    assert equal(saved(out), saved(tmp_path / "fresh"))
+
+
+def test_ctrl_c_saves_and_resumes_to_the_same_end(point_mass, tmp_path, monkeypatch) -> None:
+    config = brief("td3_bc")
+    train_agent("td3_bc", point_mass, config, tmp_path / "whole", silent=True)
+    out = tmp_path / "parts"
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, step=6)
+        stopped = train_agent("td3_bc", point_mass, config, out, silent=True)
+    assert stopped.step == 7
+    train_agent("td3_bc", point_mass, config, out, stop_at=9, resume=True, silent=True)
+    assert checkpoint.steps(out / "checkpoints") == [7, 9]
+    train_agent("td3_bc", point_mass, config, out, resume=True, silent=True)
+    assert equal(saved(out), saved(tmp_path / "whole"))
+
+
+def test_an_experiment_that_is_stopped_has_no_result(tmp_path, monkeypatch) -> None:
+    settings = {"agent": brief("td3_bc").to_json(), "evaluate": {"episodes": 1}}
+    spec = RunSpec("td3_bc", "builtin:point-mass", 0, settings, "stopped")
+    interrupt_after(monkeypatch, step=6)
+    with pytest.raises(Stopped):
+        run_experiment(spec, tmp_path / "work", ())
+
+
 def test_only_sound_weights_are_saved(point_mass, tmp_path, monkeypatch) -> None:
     """Also where a checkpoint is due between two rows of metrics."""
     config = replace(brief("iql"), log_every=12, checkpoint_every=2)
     hot = replace(config, critic=replace(config.critic, learning_rate=1e30))
-    with pytest.raises(RunError, match=r"by step \d\. The last checkpoint is sound"):
+    with pytest.raises(RunError, match=r"by step \d\. (Nothing was saved|.* is sound)"):
         train_agent("iql", point_mass, hot, tmp_path / "hot", silent=True)
 
     def make_spoilt(*arguments):
@@ -301,6 +354,33 @@ def test_settings_are_checked_together() -> None:
         agent_config("dt", "huge")
 
 
+def test_training_leaves_threads_and_terminal_alone(
+    point_mass, tmp_path, monkeypatch, capfd
+) -> None:
+    monkeypatch.setenv("MTM_CORES", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal, where loading shows a bar
+    folder = tmp_path / "exorl"
+    folder.mkdir()
+    for i in range(3):
+        episode = point_mass.episode(i)
+        n = len(episode["rewards"])
+        np.savez(
+            folder / f"{i}.npz",
+            observation=episode["states"],
+            action=episode["actions"],
+            reward=episode["rewards"],
+            discount=np.ones(n, np.float32),
+        )
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        train_agent("iql", str(folder), brief("iql"), tmp_path / "agent", silent=True)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_missing_library_is_named(point_mass, tmp_path, monkeypatch) -> None:
     import sys
 
@@ -314,7 +394,10 @@ def test_the_command_line_trains_resumes_and_evaluates(tmp_path, capsys) -> None
     out = str(tmp_path / "agent")
     words = ["baseline", "td3_bc", "--data", "builtin:point-mass", "--out", out, "--scale", "tiny"]
     assert main([*words, "--steps", "4"]) == 0
-    assert main([*words, "--steps", "8", "--resume"]) == 0
+    assert main([*words, "--steps", "8", "--stop-at", "6", "--resume"]) == 0
+    assert main([*words, "--steps", "8"]) == 2
+    assert "replace it with --overwrite" in capsys.readouterr().err
+    assert main([*words, "--steps", "8", "--overwrite"]) == 0
     assert "td3_bc, step 8" in capsys.readouterr().out
     assert main(["eval", out, "--episodes", "2", "--env", ENV]) == 0
     assert "TD3+BC" in capsys.readouterr().out

@@ -433,9 +433,13 @@ def test_representation_is_drawn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 @pytest.mark.parametrize("scale", SCALES)
-def test_runs_are_complete_plain_data(name: str, scale: str) -> None:
+def test_runs_are_complete_plain_data(name: str, scale: str, tmp_path: Path, monkeypatch) -> None:
+    """Also without the data, which a test neither takes from the user's folder nor downloads."""
     import importlib
 
+    monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path))
+    for kind in ("http", "https"):
+        monkeypatch.setenv(f"{kind}_proxy", "http://127.0.0.1:9")  # where nobody answers
     module = importlib.import_module(EXPERIMENTS[name])
     specs = module.runs(SCALES[scale], module.DATA[scale], 2)
     for spec in specs:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import importlib
+import itertools
 import json
-from dataclasses import replace
+import os
+import signal
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +38,11 @@ from mtm.research.baselines.td3_curve import (
     read_curve,
 )
 from mtm.research.baselines.td3_data import EncodedTransitions
+from mtm.research.experiments.methods import Stopped
 from mtm.research.experiments.representation import UNITS
 from mtm.research.experiments.reproduce import Order, reproduce
+from mtm.research.experiments.spec import RunSpec
+from mtm.research.experiments.train_td3 import run as run_experiment
 from mtm.runs import checkpoint
 from mtm.runs.run import Run, load_run
 from mtm.training.train import train
@@ -222,6 +228,49 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(run, data, tmp_path, variant) ->
     assert read_curve(whole) == curve
 
 
+def test_ctrl_c_saves_and_resumes_to_the_same_curve(data, tmp_path, monkeypatch) -> None:
+    config = settings_for("raw", evaluate_every=5)
+    whole = train_td3(data, config, tmp_path / "whole", silent=True)
+    out, real, calls = tmp_path / "parts", TD3Agent.update, itertools.count(1)
+
+    def update(self, batch):
+        if next(calls) in (3, 10):  # the third update, then the seventh of the second sitting
+            os.kill(os.getpid(), signal.SIGINT)
+        return real(self, batch)
+
+    monkeypatch.setattr(TD3Agent, "update", update)
+    assert train_td3(data, config, out, silent=True) == []  # no evaluation yet
+    assert checkpoint.steps(out / "checkpoints") == [3]
+    assert [p.updates for p in train_td3(data, config, out, resume=True, silent=True)] == [5, 10]
+    resumed = train_td3(data, config, out, resume=True, silent=True)
+    assert [p.updates for p in resumed] == [5, 10, 15, 20]
+    assert [p.return_mean for p in resumed] == [p.return_mean for p in whole]
+    files = [p / "checkpoints/step-000000020/model.safetensors" for p in (out, tmp_path / "whole")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_a_stopped_experiment_has_no_result(data, tmp_path, monkeypatch) -> None:
+    real = TD3Agent.update
+
+    def update(self, batch):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, batch)
+
+    monkeypatch.setattr(TD3Agent, "update", update)
+    settings = {"td3": asdict(settings_for("raw"))}
+    with pytest.raises(Stopped):
+        run_experiment(RunSpec("td3", data, 0, settings, "stopped"), tmp_path / "work", ())
+
+
+def test_overwriting_begins_anew(data, tmp_path) -> None:
+    out = tmp_path / "run"
+    train_td3(data, settings_for("raw", seed=3), out, silent=True)
+    again = train_td3(data, settings_for("raw"), out, overwrite=True, silent=True, stop_at=10)
+    assert [p.updates for p in again] == [10]
+    assert json.loads((out / "config.json").read_text())["td3"]["seed"] == 0
+    assert checkpoint.steps(out / "checkpoints") == [10]
+
+
 def test_it_learns_the_point_mass(data, tmp_path) -> None:
     config = TD3Config(
         updates=400,
@@ -370,7 +419,7 @@ def test_rewards_are_those_of_the_task(walker, monkeypatch, tmp_path) -> None:
 
     monkeypatch.setattr(TD3Agent, "transitions", spy)
     monkeypatch.setattr(
-        "mtm.research.baselines.td3._Training._evaluate",
+        "mtm.research.baselines.td3._TD3Trainer.measure",
         lambda *_: {"return_mean": 0.0, "return_std": 0.0},
     )
     files = sorted(walker.glob("*.npz"))

@@ -40,6 +40,37 @@ def test_last_is_by_number_and_best_by_held_out_loss(tmp_path: Path) -> None:
         checkpoint.load(tmp_path, 6)
 
 
+@pytest.mark.parametrize("spoilt", [float("nan"), float("-inf")])
+@pytest.mark.parametrize("first", [1, 3])
+def test_a_loss_that_is_not_finite_is_never_the_best(tmp_path: Path, spoilt, first) -> None:
+    for step, loss in [(first, spoilt), (2, 0.5), (4, 0.7)]:
+        save(tmp_path, step, loss)
+    assert checkpoint.load(tmp_path, "best").state.step == 2
+    checkpoint.prune(tmp_path, keep=1)
+    assert checkpoint.steps(tmp_path) == [2, 4]
+
+
+def test_where_no_loss_is_finite_the_last_is_the_best(tmp_path: Path) -> None:
+    for step in (1, 2):
+        save(tmp_path, step, float("nan"))
+    assert checkpoint.load(tmp_path, "best").state.step == 2
+
+
+@pytest.mark.parametrize("damage", ["truncated", "missing"])
+def test_the_model_alone_is_read_without_the_optimizer(tmp_path: Path, damage: str) -> None:
+    save(tmp_path, 1)
+    file = tmp_path / "step-000000001" / "optimizer.safetensors"
+    file.unlink() if damage == "missing" else file.write_bytes(b"no")
+    loaded = checkpoint.load(tmp_path, optimizer=False)
+    assert loaded.model["w"][0] == 1
+    assert loaded.optimizer == {}
+    with pytest.raises(RunError, match=r"step-000000001 is damaged.*Sound: none"):
+        checkpoint.load(tmp_path, 1)
+    (file.parent / "model.safetensors").write_bytes(b"no")
+    with pytest.raises(RunError, match="model.safetensors is not what was written"):
+        checkpoint.load(tmp_path, 1, optimizer=False)
+
+
 def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
     for step, loss in [(1, 0.5), (2, 0.1), (3, 0.4), (4, 0.3), (5, 0.2)]:
         save(tmp_path, step, loss)

@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lightning_fabric import Fabric
 
 import mtm
 from mtm.core.config import (
@@ -36,12 +35,13 @@ from mtm.data.preparation import prepare
 from mtm.data.segments import Segments
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.masks import training_mask
-from mtm.masks.capabilities import NAMED
+from mtm.masks.capabilities import NAMED_MASKS
 from mtm.models.mtm import MTM
 from mtm.models.network import make_network
 from mtm.runs import checkpoint
-from mtm.runs.run import Description
-from mtm.training.loop import BatchMaker
+from mtm.runs.description import Description
+from mtm.runs.directory import LOCK
+from mtm.training.batches import BatchMaker
 from mtm.training.optimization import Muon, learning_rate, make_optimizers
 from mtm.training.trackers import read_metrics
 from mtm.training.train import train
@@ -177,7 +177,7 @@ def test_a_discrete_modality_is_learned(tmp_path) -> None:
     assert held_out["phase/hidden"] < 0.8 * np.log(4)  # well below guessing among four
 
 
-@pytest.mark.parametrize("mask", ["random", *NAMED])
+@pytest.mark.parametrize("mask", ["random", *NAMED_MASKS])
 def test_the_loop_trains_with_any_mask(point_mass, tiny, out, mask) -> None:
     run = train(point_mass, replace(tiny, mask=mask, steps=2), out, silent=True)
     assert run.description.train.mask == mask
@@ -225,7 +225,7 @@ def test_a_run_loads_without_its_data(point_mass, tiny, tmp_path) -> None:
     assert run.description.data["episodes"] == 60
     values = {"states": torch.zeros(1, 4, 4), "returns": torch.zeros(1, 4)}
     values["actions"] = torch.zeros(1, 4, 2)
-    out = run.model(values, torch.ones(1, 12, dtype=torch.bool))
+    out = run.model(values, torch.ones(1, 4, 3, dtype=torch.bool))
     assert out.values["states"].shape == (1, 4, 4)
 
 
@@ -284,7 +284,7 @@ def test_overwriting_removes_what_belongs_to_the_old_weights(point_mass, tiny, o
     for file in ("evaluation.json", "notes.txt", ".metrics.csv.1.tmp"):
         (out / file).touch()
     train(point_mass, tiny, out, overwrite=True, silent=True)
-    assert {path.name for path in out.iterdir()} == {
+    assert {path.name for path in out.iterdir()} - {LOCK} == {
         *("checkpoints", "config.json", "metrics.csv"),
         "notes.txt",  # the user's own
     }
@@ -299,11 +299,11 @@ def test_a_run_that_was_killed_while_it_was_made_is_made_anew(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("mtm.runs.run.write_description", kill)
+        patch.setattr("mtm.runs.directory.write_description", kill)
         with pytest.raises(KeyboardInterrupt):
             train(point_mass, tiny, out, silent=True)
     assert train(point_mass, tiny, out, silent=True, **way).step == 20
-    assert not list(out.glob(".*"))
+    assert {path.name for path in out.glob(".*")} <= {LOCK}
 
 
 def test_a_run_that_was_killed_while_it_was_replaced_is_still_known(
@@ -315,7 +315,7 @@ def test_a_run_that_was_killed_while_it_was_replaced_is_still_known(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("mtm.runs.run.write_description", kill)
+        patch.setattr("mtm.runs.directory.write_description", kill)
         with pytest.raises(KeyboardInterrupt):
             train(point_mass, tiny, out, overwrite=True, silent=True)
     with pytest.raises(RunError, match="already holds a run"):
@@ -385,6 +385,35 @@ def test_resume_falls_back_from_a_damaged_checkpoint(point_mass, tiny, tmp_path)
     assert equal(weights(tmp_path / "whole"), weights(tmp_path / "damaged"))
 
 
+@pytest.mark.parametrize("damage", ["truncated", "missing"])
+def test_a_run_answers_without_its_optimizer_but_does_not_go_on(
+    point_mass, tiny, tmp_path, damage
+) -> None:
+    train(point_mass, tiny, tmp_path / "whole", silent=True)
+    out = tmp_path / "run"
+    train(point_mass, tiny, out, silent=True)
+    first, last = sorted((out / "checkpoints").glob("*/optimizer.safetensors"))
+
+    def spoil(file: Path) -> None:
+        file.unlink() if damage == "missing" else file.write_bytes(file.read_bytes()[:-1])
+
+    spoil(last)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert mtm.load_run(out).step == mtm.load_run(out, 20).step == 20
+    with pytest.warns(UserWarning, match="step-000000020 is damaged and was passed over"):
+        train(point_mass, tiny, out, resume=True, silent=True)  # from step 10
+    assert equal(weights(out), weights(tmp_path / "whole"))
+    spoil(first)
+    spoil(last)
+    assert mtm.load_run(out).step == 20
+    with (
+        pytest.warns(UserWarning, match="damaged"),
+        pytest.raises(RunError, match="no checkpoint in .* can be read"),
+    ):
+        train(point_mass, tiny, out, resume=True, silent=True)
+
+
 def test_ctrl_c_saves_and_resumes_to_the_same_end(point_mass, tiny, tmp_path) -> None:
     config = replace(tiny, steps=400, log_every=1)
     train(point_mass, config, tmp_path / "whole", silent=True)
@@ -424,7 +453,7 @@ def test_only_sound_weights_are_saved(point_mass, tiny, out) -> None:
     """Also where a checkpoint is due between two rows of metrics."""
     hot = OptimizerConfig(learning_rate=1e30, warmup_steps=0, clip_norm=0.0)
     config = replace(tiny, log_every=20, checkpoint_every=2, optimizer=hot)
-    with pytest.raises(RunError, match=r"by step \d\. The last checkpoint is sound"):
+    with pytest.raises(RunError, match=r"by step \d\. (Nothing was saved|.* is sound)"):
         train(point_mass, config, out, silent=True)
     for step in checkpoint.steps(out / "checkpoints"):
         saved = checkpoint.load(out / "checkpoints", step).model
@@ -439,7 +468,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run(point_mass, tiny, out, monk
         network.mask_tokens.register_hook(lambda gradient: gradient * np.nan)
         return network
 
-    monkeypatch.setattr("mtm.training.loop.make_network", make_spoilt)
+    monkeypatch.setattr("mtm.training.masked_model.make_network", make_spoilt)
     with pytest.raises(RunError, match="the norm of its gradient nan, by step 1"):
         train(point_mass, replace(tiny, checkpoint_every=1), out, silent=True)
     assert checkpoint.steps(out / "checkpoints") == []
@@ -654,13 +683,12 @@ def test_samples_are_asked_only_for_what_they_have() -> None:
     data = prepare(builtin.point_mass(20, 30), config).without(episodes={"actions": 0.5})
     description = Description(config, data.modalities, Normalizer.fit(data), {})
     make_batch = BatchMaker(
-        Fabric(accelerator="cpu", devices=1),
         description,
         Segments(data, config.model.segment_length),
         training_mask(config),
     )
     inputs = make_batch(0)
-    visible = inputs.visible.view(inputs.scored.shape)
+    visible = inputs.masks.visible
     names = [m.name for m in data.modalities]
     states, actions = names.index("states"), names.index("actions")
     lacks_actions = ~inputs.scored[:, :, actions].any(dim=1)

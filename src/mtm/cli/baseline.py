@@ -32,6 +32,10 @@ class Arguments:
     """tiny (seconds), cpu (minutes) or paper (as published)."""
     resume: bool = False
     """Go on with the agent in --out; start one if there is none."""
+    overwrite: bool = False
+    """Replace what is in --out."""
+    stop_at: int | None = None
+    """End this sitting at that step and save; --resume goes on."""
     settings: Annotated[AgentConfig, tyro.conf.arg(name="")] = field(default_factory=AgentConfig)
 
 
@@ -46,6 +50,8 @@ def main(words: Sequence[str]) -> None:
         arguments.settings,
         arguments.out,
         resume=arguments.resume,
+        overwrite=arguments.overwrite,
+        stop_at=arguments.stop_at,
     )
     print(f"{agent.path}: {agent.name}, step {agent.step:,}. mtm eval {agent.path} lets it act.")
 

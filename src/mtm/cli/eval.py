@@ -13,6 +13,7 @@ import tyro
 
 from mtm.cli.asked_run import AskedRun
 from mtm.core.errors import ConfigError
+from mtm.core.names import TASKS
 
 SAME = ("weights", "data", "environment", "episodes", "seed")
 """What two evaluations must have in common, so that their numbers can stand side by side."""
@@ -29,7 +30,7 @@ class Arguments(AskedRun):
 
     run: tyro.conf.Positional[Path]
     """The run directory, or that of an agent of `mtm baseline`."""
-    tasks: tuple[str, ...] = ("fd", "id", "bc", "rcbc", "two_stage")
+    tasks: tuple[str, ...] = TASKS
     """Which capabilities of a run; an agent only acts."""
     episodes: int = 20
     """Episodes for each policy and target."""

@@ -13,7 +13,7 @@ from mtm.core.config import TrainConfig
 from mtm.core.errors import ConfigError
 from mtm.core.mask_mix import parse_mix
 from mtm.data.modalities import ROLE_OF_NAME, Modality
-from mtm.masks.capabilities import NAMED, Capability
+from mtm.masks.capabilities import NAMED_MASKS, NamedMask
 
 USUAL = TrainConfig()
 """Where nothing is said: how `mtm train` draws its masks."""
@@ -45,7 +45,7 @@ def main(words: Sequence[str]) -> None:
     print("■ visible  ? wanted  · hidden")
     for name, grids in drawn.items():
         print(f"\n{name}: {masks.summary(name)}")
-        if name not in NAMED:
+        if name not in NAMED_MASKS:
             print(
                 f"Drawn as `mtm train` does by default: in {USUAL.whole_modalities:.0%} of the "
                 "samples each modality is\nshown or hidden as a whole (--whole-modalities)."
@@ -59,7 +59,7 @@ def _grids(name: str, arguments: Arguments) -> list[str]:
         Modality(name, role=ROLE_OF_NAME.get(name, "state")) for name in arguments.modalities
     ]
     mask = masks.training_mask(replace(USUAL, mask=name))
-    if isinstance(mask, Capability):
+    if isinstance(mask, NamedMask):
         try:
             question = mask.question(modalities, arguments.length)
         except ConfigError as error:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import tyro
 
 from mtm.cli.asked_run import AskedRun
 from mtm.core.errors import ConfigError
+from mtm.core.names import ActingTask
 
 if TYPE_CHECKING:
     from mtm.control.policies import MaskedPolicy
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 class Arguments(AskedRun):
     """Let a run act in its environment and print every episode."""
 
-    policy: Literal["bc", "rcbc", "two_stage"] = "rcbc"
+    policy: ActingTask = "rcbc"
     """How to act."""
     target: str = "auto"
     """auto, fraction:0.9, score:100, or a return such as 3000."""
@@ -45,10 +46,15 @@ def main(words: Sequence[str]) -> None:
     arguments = tyro.cli(Arguments, args=list(words), prog="mtm rollout")
     if arguments.video is not None and arguments.video.suffix != ".gif":
         raise ConfigError(f"--video must end in .gif, got {arguments.video}.")
+    if arguments.video is not None and not arguments.video.parent.is_dir():
+        raise ConfigError(
+            f"--video {arguments.video}: there is no folder {arguments.video.parent}."
+        )
     from mtm.control.rollout import rollout
     from mtm.core.progress import episode_progress
     from mtm.data.environment_ids import check_environment, environment_to_act_in
     from mtm.evaluation.report.tables import print_episodes
+    from mtm.evaluation.report.video import film_of
 
     run = arguments.load()
     env_id = arguments.env or environment_to_act_in(run.description.metadata)
@@ -56,6 +62,7 @@ def main(words: Sequence[str]) -> None:
         raise ConfigError("the run's data name no environment; name one with --env.")
     check_environment(run.description.metadata, env_id)
     policy = _policy(run, arguments)
+    film = None if arguments.video is None else film_of(env_id, arguments.video)
     with episode_progress() as (progress, _):
         episodes = rollout(
             {arguments.policy: policy},
@@ -63,12 +70,11 @@ def main(words: Sequence[str]) -> None:
             episodes=arguments.episodes,
             seed=arguments.seed,
             progress=progress,
+            watch=film,
         )[arguments.policy]
     print_episodes(env_id, episodes)
-    if arguments.video is not None:
-        from mtm.evaluation.report.video import record
-
-        print(record(_policy(run, arguments), env_id, arguments.seed, arguments.video))
+    if film is not None:
+        print(film.save())
 
 
 def _policy(run: Run, arguments: Arguments) -> MaskedPolicy:

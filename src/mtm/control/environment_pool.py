@@ -1,20 +1,21 @@
 """Many environments stepped together, in this process or in several.
 
-Worker processes are started as `python -m mtm.control.environment_worker`, so they work from any
-script, notebook or test, without a guard around its main part, and inherit no threads. A worker
-first says whether it could make its environments.
+Worker processes (`mtm.control.environment_worker`) are new interpreters, so they work from any
+script, notebook or test, without a guard around its main part, and inherit no threads. They are
+spoken to through their standard input and output, which every platform has. A worker first says
+whether it could make its environments.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import subprocess
 import sys
 from dataclasses import dataclass
-from multiprocessing import Pipe
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,15 @@ ROWS_WORTH_A_PROCESS = 32
 
 SECONDS_TO_STOP = 30
 """That a worker gets to close its environments."""
+
+START_WORKER = (
+    "import sys; sys.path[:] = sys.argv[1:]; del sys.argv[1:]; "
+    "from mtm.control.environment_worker import main; main()"
+)
+"""A worker imports what its pool's process would: this package, an environment's module."""
+
+READY = b"the environment worker answers from here on\n"
+"""First line of a worker; what Python printed on starting, as a sitecustomize may, precedes it."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +67,19 @@ class EnvironmentPool:
         env_id: As for `mtm.control.environments.make`.
         count: How many.
         processes: To share them out to; None decides by their number and this machine's cores.
+        draws: `frame` can be called; all environments are in this process then.
 
     Raises:
         ConfigError: The environment cannot be made, here or in another process.
         RunError: Another process ended before it had made its environments.
     """
 
-    def __init__(self, env_id: str, count: int, processes: int | None = None) -> None:
-        if processes is None:
+    def __init__(
+        self, env_id: str, count: int, processes: int | None = None, *, draws: bool = False
+    ) -> None:
+        if draws:
+            processes = 1
+        elif processes is None:
             processes = min(available_cores(), max(count // ROWS_WORTH_A_PROCESS, 1))
         processes = min(processes, count)
         self._shard_of = np.arange(count) % processes  # so that all shards empty alike
@@ -73,8 +88,11 @@ class EnvironmentPool:
         self._probe = environments.make(env_id)
         try:
             for size in np.bincount(self._shard_of, minlength=processes):
-                kind = Shard if processes == 1 else _RemoteShard
-                self._shards.append(kind(env_id, int(size)))
+                self._shards.append(
+                    Shard(env_id, int(size), draws=draws)
+                    if processes == 1
+                    else _RemoteShard(env_id, int(size))
+                )
             for shard in self._shards:  # after all have begun, so that they start together
                 shard.wait_until_made()
         except BaseException:
@@ -110,6 +128,12 @@ class EnvironmentPool:
         """Step some of the environments."""
         return self._all("step", rows, actions)
 
+    def frame(self) -> Any:
+        """The first environment as it is now, (height, width, 3)."""
+        (shard,) = self._shards
+        assert isinstance(shard, Shard)
+        return shard.frame()
+
     def _all(self, what: str, rows: NDArray[np.int64], inputs: NDArray[Any]) -> Reports:
         parts = [np.flatnonzero(self._shard_of[rows] == i) for i in range(len(self._shards))]
         busy = [(shard, part) for shard, part in zip(self._shards, parts, strict=True) if len(part)]
@@ -137,8 +161,8 @@ class EnvironmentPool:
 class Shard:
     """Environments of this process."""
 
-    def __init__(self, env_id: str, size: int) -> None:
-        self._envs = [environments.make(env_id) for _ in range(size)]
+    def __init__(self, env_id: str, size: int, *, draws: bool = False) -> None:
+        self._envs = [environments.make(env_id, render=draws and i == 0) for i in range(size)]
         from gymnasium.spaces import Discrete  # it is there: environments have been made
 
         space = self._envs[0].observation_space
@@ -174,10 +198,15 @@ class Shard:
         assert self._reports is not None
         return self._reports
 
+    def frame(self) -> Any:
+        """The first environment as it is now."""
+        return self._envs[0].render()
+
     def close(self) -> None:
-        """Close the environments."""
-        for env in self._envs:
-            env.close()
+        """Close the environments; each of them, even if another raises."""
+        with contextlib.ExitStack() as stack:
+            for env in self._envs:
+                stack.callback(env.close)
 
     def _within_bounds(self, actions: NDArray[Any]) -> Any:
         """Actions as the environments take them; numbers are clipped to the bounds."""
@@ -203,23 +232,18 @@ class _RemoteShard:
 
     def __init__(self, env_id: str, size: int) -> None:
         self._env_id = env_id
-        self._connection, theirs = Pipe()
-        with theirs:
-            words = [
-                "-m",
-                "mtm.control.environment_worker",
-                str(theirs.fileno()),
-                env_id,
-                str(size),
-            ]
-            self._process = subprocess.Popen(
-                [sys.executable, *words],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env=os.environ | thread_settings(1),
-            )
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", START_WORKER, *sys.path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | thread_settings(1),
+        )
+        self._ask((env_id, size))
 
     def wait_until_made(self) -> None:
+        for line in self._answers:
+            if line.endswith(READY):
+                break
         fault: str | None = self._answer()
         if fault is not None:
             raise ConfigError(
@@ -230,27 +254,43 @@ class _RemoteShard:
             )
 
     def send(self, what: str, places: NDArray[np.int64], inputs: NDArray[Any]) -> None:
-        try:
-            self._connection.send((what, places, inputs))
-        except OSError as error:
-            raise self._ended() from error
+        self._ask((what, places, inputs))
 
     def receive(self) -> Reports:
         reports: Reports = self._answer()
         return reports
 
     def close(self) -> None:
-        self._connection.close()
+        for pipe in (self._requests, self._answers):
+            with contextlib.suppress(OSError):  # a request that the process did not live to read
+                pipe.close()
         try:
-            self._process.wait(SECONDS_TO_STOP)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(SECONDS_TO_STOP)
+        finally:
+            self._process.kill()  # nothing, if it has ended
             self._process.wait()
+
+    @property
+    def _requests(self) -> IO[bytes]:
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    @property
+    def _answers(self) -> IO[bytes]:
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def _ask(self, request: tuple[Any, ...]) -> None:
+        try:
+            write_pickle(self._requests, request)
+        except OSError as error:
+            raise self._ended() from error
 
     def _answer(self) -> Any:
         try:
-            return self._connection.recv()
-        except (EOFError, OSError) as error:
+            return pickle.load(self._answers)
+        except (EOFError, OSError, pickle.UnpicklingError) as error:
             raise self._ended() from error
 
     def _ended(self) -> RunError:
@@ -260,3 +300,9 @@ class _RemoteShard:
             f"{self._process.returncode}; what it printed tells why. With processes=1 or fewer "
             "episodes there is none."
         )
+
+
+def write_pickle(pipe: IO[bytes], value: Any) -> None:
+    """Send a value to the process at the other end, which reads it with `pickle.load`."""
+    pickle.dump(value, pipe, pickle.HIGHEST_PROTOCOL)
+    pipe.flush()

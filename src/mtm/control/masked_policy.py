@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mtm.core.errors import ConfigError, DataError
 from mtm.data.modalities import BoolArray
 from mtm.inference.engine import Arrays, ask, ask_capability, dtype_of
-from mtm.masks import NAMED, Question
+from mtm.masks import NAMED_MASKS, Question
 from mtm.runs.run import Run
 
 SMALLEST_WORTH = 1e-100
@@ -168,7 +168,9 @@ class MaskedPolicy:
         for name in dict.fromkeys(self._first.tolist()):
             if name:
                 rows = np.flatnonzero(self._first == name)
-                asked = NAMED[name].questions(self.run.modalities, self.length, self._filled[rows])
+                asked = NAMED_MASKS[name].questions(
+                    self.run.modalities, self.length, self._filled[rows]
+                )
                 visible[rows], wanted[rows] = asked.visible, asked.wanted
         ahead = np.arange(self.length)[None, :] - self._filled[:, None]  # (n, T)
         needed = (ahead == 0) | (ahead <= self._futures[:, None])

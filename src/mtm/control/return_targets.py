@@ -32,7 +32,7 @@ AUTO_QUANTILE = 0.95
 class _Described(Protocol):
     @property
     def data(self) -> Mapping[str, Any]:
-        """The summary of the data that `mtm.runs.run.summarize` makes."""
+        """The summary of the data that `mtm.runs.description.summarize` makes."""
 
     @property
     def metadata(self) -> Metadata:

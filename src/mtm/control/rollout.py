@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,10 @@ from mtm.core.errors import ConfigError
 
 Progress = Callable[[int, int], None]
 """Called after every step with (episodes finished, episodes in all)."""
+
+Watch = Callable[[int, Callable[[], Any]], None]
+"""Called with the steps that an episode has taken, and what draws it as it is now: a frame,
+(height, width, 3)."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ def rollout(
     seed: int = 0,
     processes: int | None = None,
     progress: Progress | None = None,
+    watch: Watch | None = None,
 ) -> dict[str, EpisodeResults]:
     """Let every policy act for some episodes.
 
@@ -67,6 +73,8 @@ def rollout(
         seed: Episode e begins with seed + e.
         processes: To share the environments out to; None decides by their number.
         progress: Told how far it is.
+        watch: Sees the first policy's first episode, from its start on; the environments stay in
+            this process then. `mtm.control.rendering.why_no_frames` tells whether it can be drawn.
 
     Returns:
         Name -> episodes. An episode that fails does not stop the others.
@@ -79,19 +87,25 @@ def rollout(
         raise ConfigError(f"{len(policies)} policies for {episodes} episodes: nothing to do.")
     if processes is not None and processes < 1:
         raise ConfigError(f"processes must be at least 1, got {processes}.")
+    if processes is not None and processes > 1 and watch is not None:
+        raise ConfigError(f"an episode is watched in this process; got {processes} processes.")
     names = list(policies)
     seeds = np.tile(seed + np.arange(episodes), len(names))
     actor = _Actor([policies[name] for name in names], episodes)
-    with EnvironmentPool(env_id, len(seeds), processes) as pool:
+    with EnvironmentPool(env_id, len(seeds), processes, draws=watch is not None) as pool:
         actor.check(pool)
-        outcomes = _run(actor, pool, seeds, progress)
+        outcomes = _run(actor, pool, seeds, progress, watch)
     return {
         name: _collect(outcomes[i * episodes : (i + 1) * episodes]) for i, name in enumerate(names)
     }
 
 
 def _run(
-    actor: _Actor, pool: EnvironmentPool, seeds: NDArray[np.int64], progress: Progress | None
+    actor: _Actor,
+    pool: EnvironmentPool,
+    seeds: NDArray[np.int64],
+    progress: Progress | None,
+    watch: Watch | None,
 ) -> list[_Outcome]:
     """Step all environments until the last episode has ended."""
     outcomes = [_Outcome(int(seed)) for seed in seeds]
@@ -100,6 +114,8 @@ def _run(
     for place, error in reports.errors.items():
         outcomes[place].fail(error)
     while True:
+        if watch is not None and 0 in active and outcomes[0].failure is None:
+            watch(outcomes[0].length, pool.frame)
         states = reports.states
         if reports.dones.any():
             going = np.flatnonzero(~reports.dones)
@@ -161,15 +177,14 @@ class _Actor:
             if isinstance(policy, ModelPolicy):
                 pool.check_spaces(policy.states, policy.actions)
 
-    def act(self, states: NDArray[np.float32]) -> NDArray[np.float32]:
-        actions: NDArray[np.float32] | None = None
-        for policy, rows in self._groups:
-            chosen = policy.act(states[rows])
-            if actions is None:
-                actions = np.zeros((len(states), *chosen.shape[1:]), chosen.dtype)
-            actions[rows] = chosen
-        assert actions is not None
-        return actions
+    def act(self, states: NDArray[Any]) -> NDArray[Any]:
+        chosen = [np.asarray(policy.act(states[rows])) for policy, rows in self._groups]
+        # Of a kind that holds what any of them chose: one may give integers, another fractions.
+        kind = np.result_type(*(actions.dtype for actions in chosen))
+        joined = np.zeros((len(states), *chosen[0].shape[1:]), kind)
+        for (_, rows), actions in zip(self._groups, chosen, strict=True):
+            joined[rows] = actions
+        return joined
 
     def observe(self, rewards: NDArray[np.float64], dones: NDArray[np.bool_]) -> None:
         for policy, rows in self._groups:

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 from mtm.core.config_io import from_plain, report
 from mtm.core.errors import ConfigError, unknown
 from mtm.core.mask_mix import mix_faults
+from mtm.core.names import MASKS
 from mtm.core.reading import Reading
 from mtm.core.validators import (
     COUNT,
@@ -32,11 +33,6 @@ from mtm.core.validators import (
 # Not 16-mixed: its gradients are clipped while still scaled up, and no checkpoint has its scale.
 Precision = Literal["32-true", "bf16-mixed", "bf16-true", "64-true"]
 
-MASK_NAMES = (
-    *("random", "random-autoregressive"),
-    *("bc", "rcbc", "id", "fd", "goal", "waypoints", "past", "plan"),
-)
-"""The masks of `mtm.masks`, named here so that settings are checked without loading it."""
 
 CUSTOM_MASK = "custom"
 """What a run says whose mask was a function of the user's own."""
@@ -245,7 +241,7 @@ class TrainConfig:
         if self.loss_on not in ("all", "hidden"):
             faults.append(unknown("loss_on", self.loss_on, ("all", "hidden")))
         if self.mask != CUSTOM_MASK:
-            faults += mix_faults(self.mask, MASK_NAMES)
+            faults += mix_faults(self.mask, MASKS)
         for name in self.trackers:
             if name not in ("tensorboard", "wandb"):
                 faults.append(unknown("tracker", name, ("tensorboard", "wandb")))

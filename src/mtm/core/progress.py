@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,23 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 15.0
 SECONDS_BETWEEN_UPDATES = 0.1
+
+_silent = ContextVar("silent", default=False)
+
+
+@contextmanager
+def silence(silent: bool = True) -> Iterator[None]:
+    """Let whatever is called within show no bar, unless `silent` is false."""
+    token = _silent.set(silent or _silent.get())
+    try:
+        yield
+    finally:
+        _silent.reset(token)
+
+
+def progress_console(*, stderr: bool = False) -> Console:
+    """Where a bar is shown: on a terminal; quiet within `silence`."""
+    return Console(stderr=stderr, quiet=_silent.get(), highlight=False)
 
 
 class StepProgress:
@@ -89,32 +107,10 @@ class StepProgress:
         self.console.print(text, soft_wrap=True)
 
 
-class TrainingProgress(StepProgress):
-    """Shows losses and segments per second as well. A silent one shows nothing."""
-
-    def __init__(self, total: int, start: int, *, silent: bool = False) -> None:
-        super().__init__("training", total, start, Console(quiet=silent, highlight=False))
-
-    def show(self, step: int, metrics: Mapping[str, float]) -> None:
-        """New training metrics."""
-        parts = " ".join(
-            f"{name.removeprefix('loss/')} {value:.3f}"
-            for name, value in metrics.items()
-            if name.startswith("loss")
-        )
-        self.at(step, f"{parts}  {metrics['segments_per_second']:,.0f} segments/s")
-
-    def show_validation(self, step: int, metrics: Mapping[str, float]) -> None:
-        """New held-out metrics."""
-        named = [n for n in ("fd", "id", "bc", "rcbc") if n in metrics]
-        parts = "  ".join(f"{name} {metrics[name]:.4f}" for name in named)
-        self.say(f"step {step:,}  held out: loss {metrics['loss']:.4f}  {parts}")
-
-
 @contextmanager
 def episode_progress() -> Iterator[tuple[Callable[[int, int], None], Console]]:
     """A bar that counts finished episodes, and the console to print notices on."""
-    console = Console(highlight=False)
+    console = progress_console()
     bar = Progress(
         TextColumn("episodes"),
         BarColumn(bar_width=24),
@@ -124,7 +120,7 @@ def episode_progress() -> Iterator[tuple[Callable[[int, int], None], Console]]:
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
+        disable=console.quiet or not console.is_terminal,
     )
     task = bar.add_task("", total=None)
     with bar:

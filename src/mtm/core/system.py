@@ -6,6 +6,8 @@ import ctypes
 import os
 import sys
 
+from mtm.core.errors import ConfigError
+
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 LARGEST_KEPT = (1 << 30, 1 << 25)
@@ -20,12 +22,25 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Cores that this process may use.
+
+    Raises:
+        ConfigError: The environment variable `MTM_CORES` is not a number of cores.
+    """
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    return max(min(cores, int(os.environ.get(CORES_VARIABLE, cores))), 1)
+    said = os.environ.get(CORES_VARIABLE)
+    if said is None:
+        return cores
+    most = int(said) if said.strip().isdecimal() else 0
+    if most < 1:
+        raise ConfigError(
+            f"the environment variable {CORES_VARIABLE} is {said!r}, it must be a whole number of "
+            "cores, 1 or more. Unset it to use all."
+        )
+    return min(cores, most)
 
 
 def thread_settings(threads: int) -> dict[str, str]:

@@ -24,7 +24,6 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import IO
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -35,6 +34,7 @@ from rich.progress import (
 )
 
 from mtm.core.errors import DataError
+from mtm.core.progress import progress_console
 
 if sys.platform == "win32":
     import msvcrt
@@ -213,7 +213,7 @@ def _beside(target: Path, suffix: str) -> Path:
 @contextmanager
 def _progress_bar(name: str, size: int) -> Iterator[Callable[[int], None]]:
     """A bar on standard error, if that is a terminal; yields a function of the bytes so far."""
-    console = Console(stderr=True)
+    console = progress_console(stderr=True)
     bar = Progress(
         TextColumn(name, markup=False),
         BarColumn(bar_width=24),
@@ -221,7 +221,7 @@ def _progress_bar(name: str, size: int) -> Iterator[Callable[[int], None]]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
         console=console,
-        disable=not console.is_terminal,
+        disable=console.quiet or not console.is_terminal,
     )
     task = bar.add_task("", total=size)
     with bar:

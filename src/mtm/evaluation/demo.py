@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from mtm.control.return_targets import episode_return, first_returns
@@ -15,7 +16,9 @@ from mtm.data.trajectories import TrajectoryDataset
 from mtm.evaluation.evaluate import SEGMENTS
 from mtm.inference.engine import ask
 from mtm.inference.queries import predict, represent
-from mtm.masks.capabilities import NAMED
+from mtm.inference.ridge_regression import RidgeRegression
+from mtm.masks.capabilities import NAMED_MASKS
+from mtm.models.lines import between_visible
 from mtm.runs.run import Run
 
 GAPS = 0.5
@@ -81,12 +84,12 @@ def infilling_error(
 ) -> tuple[float, float]:
     """Normalised error of the wanted states of a mask: the model's, and a straight line's."""
     T = run.model.config.segment_length
-    question = NAMED[name].question(run.modalities, T)
+    question = NAMED_MASKS[name].question(run.modalities, T)
     index = run.modalities.place(state)
     values = _whole_segments(run, held_out, T)
     visible = np.broadcast_to(question.visible, (len(values[state]), *question.visible.shape))
     answer = ask(run, values, np.ascontiguousarray(visible), [state])[state]
-    line = interpolate(values[state], visible[:, :, index])
+    line = _line(values[state], visible[:, :, index])
     wanted = question.wanted[:, index]
     truth = values[state][:, wanted]
     return _error(run, state, answer[:, wanted], truth), _error(run, state, line[:, wanted], truth)
@@ -106,7 +109,7 @@ def imputation_error(run: Run, held_out: TrajectoryDataset, state: str) -> tuple
         gaps = np.where(lost.reshape(-1, *[1] * (episode[state].ndim - 1)), np.nan, episode[state])
         given = {m.name: episode[m.name] for m in run.modalities} | {state: gaps}
         filled = predict(run, given, state)[state]
-        straight = interpolate(episode[state][None], (known & ~lost)[None])[0]
+        straight = _line(episode[state][None], (known & ~lost)[None])[0]
         model += _error(run, state, filled[lost], episode[state][lost]) * lost.sum()
         line += _error(run, state, straight[lost], episode[state][lost]) * lost.sum()
         count += int(lost.sum())
@@ -124,22 +127,10 @@ def probe_error(run: Run, held_out: TrajectoryDataset, state: str) -> tuple[floa
     half = len(steps) // 2
     values, truth = held_out.arrays[state][steps], held_out.arrays[name][steps]
     errors = [
-        _ridge(x[:half], truth[:half], x[half:], truth[half:])
+        _ridge_error(x[:half], truth[:half], x[half:], truth[half:])
         for x in (represent(run, values), values.reshape(len(steps), -1))
     ]
     return errors[0], errors[1]
-
-
-def interpolate(values: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[Any]:
-    """Straight lines between known steps, (B, S, *shape); the ends hold the nearest value."""
-    B, S = known.shape
-    flat = values.reshape(B, S, -1)
-    filled = np.empty_like(flat)
-    steps = np.arange(S)
-    for b in range(B):
-        for f in range(flat.shape[2]):
-            filled[b, :, f] = np.interp(steps, steps[known[b]], flat[b, known[b], f])
-    return filled.reshape(values.shape)
 
 
 def _whole_segments(run: Run, held_out: TrajectoryDataset, T: int) -> dict[str, NDArray[Any]]:
@@ -154,10 +145,14 @@ def _error(run: Run, name: str, guess: NDArray[Any], truth: NDArray[Any]) -> flo
     return float((((guess - truth) / std).astype(np.float64) ** 2).mean())
 
 
-def _ridge(x: NDArray[Any], y: NDArray[Any], x_test: NDArray[Any], y_test: NDArray[Any]) -> float:
-    mean, std = x.mean(axis=0), x.std(axis=0) + 1e-6
-    design = np.hstack([(x - mean) / std, np.ones((len(x), 1))]).astype(np.float64)
-    penalty = RIDGE * len(x) * np.eye(design.shape[1])
-    weights = np.linalg.solve(design.T @ design + penalty, design.T @ y.astype(np.float64))
-    test = np.hstack([(x_test - mean) / std, np.ones((len(x_test), 1))])
-    return float(((test @ weights - y_test) ** 2).mean() / y_test.var())
+def _line(values: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[Any]:
+    """Straight lines between known steps, (B, S, *shape); the ends hold the nearest value."""
+    line: NDArray[Any] = between_visible(torch.tensor(values), torch.tensor(known)).numpy()
+    return line
+
+
+def _ridge_error(
+    x: NDArray[Any], y: NDArray[Any], x_test: NDArray[Any], y_test: NDArray[Any]
+) -> float:
+    guess = RidgeRegression.fit(x, y, RIDGE)(x_test)
+    return float(((guess - y_test) ** 2).mean() / y_test.var())

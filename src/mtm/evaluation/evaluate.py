@@ -23,6 +23,7 @@ from mtm.control.return_targets import episode_return, fraction_of_range
 from mtm.control.rollout import EpisodeResults, Progress, rollout
 from mtm.control.scores import score
 from mtm.core.errors import ConfigError, DataError, MissingExtraError, unknown
+from mtm.core.names import ACTING_TASKS, PREDICTION_TASKS, TASKS
 from mtm.data.environment_ids import check_environment, environment_to_act_in, matching_environment
 from mtm.data.loading import DataSpec, absolute
 from mtm.data.modalities import Modality
@@ -30,12 +31,9 @@ from mtm.data.segments import Segments
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 from mtm.inference.engine import ask
 from mtm.inference.run_data import held_out_episodes
-from mtm.masks.capabilities import NAMED
+from mtm.masks.capabilities import NAMED_MASKS
 from mtm.runs.run import Run
 from mtm.training.validation import capabilities_of
-
-TASKS = ("fd", "id", "bc", "rcbc", "two_stage")
-"""What can be evaluated; `fd` and `id` need data, the others an environment."""
 
 SWEEP = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1)
 """Targets of the sweep, as fractions of the range of the data's episode returns (the paper's)."""
@@ -88,10 +86,10 @@ def evaluate(
     """
     tasks: dict[str, Any] = dict.fromkeys(request.tasks)
     able = _able(run, request.tasks, say)
-    offline = [t for t in ("fd", "id") if t in able]
+    offline = [t for t in PREDICTION_TASKS if t in able]
     if offline:
         tasks |= _offline(run, request, offline, say)
-    online = [t for t in ("bc", "rcbc", "two_stage") if t in able]
+    online = [t for t in ACTING_TASKS if t in able]
     if online:
         tasks |= _online(run, request, online, say, progress)
     return {
@@ -120,7 +118,7 @@ def prediction_error(run: Run, held_out: TrajectoryDataset, name: str) -> dict[s
         visible state. Classes have no normalised error: None.
     """
     T = run.model.config.segment_length
-    question = NAMED[name].question(run.modalities, T)
+    question = NAMED_MASKS[name].question(run.modalities, T)
     segments = Segments(held_out, T)
     batch = segments.gather(segments.sample(SEGMENTS, seed=0))
     complete = (batch.present | ~(question.visible | question.wanted)).all(axis=(1, 2))
@@ -251,7 +249,7 @@ def _offline(
     run: Run, request: Request, tasks: Sequence[str], say: Callable[[str], None]
 ) -> dict[str, Any]:
     try:
-        held_out = held_out_episodes(run, request.data)
+        held_out = held_out_episodes(run, None if request.data is None else str(request.data))
     except DataError as error:
         if request.data is not None:
             raise

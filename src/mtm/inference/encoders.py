@@ -74,8 +74,7 @@ class StepEncoder(nn.Module):
         self.embeddings = nn.ModuleList(copy.deepcopy(model.encoders[name]) for name in names)
         self.transformer = copy.deepcopy(model.encoder)
         rows = [run.modalities.place(name) for name in names]
-        time: Tensor = model.time_encoding  # type: ignore[assignment]
-        positions = (time[0] + model.encoder_modality_encoding[rows]).detach()  # (K, D)
+        positions = model.positions(model.encoder_modality_encoding, 1)[0, rows].detach()  # (K, D)
         self.positions = nn.Parameter(positions)
         for place, m in enumerate(self.modalities):
             if m.kind == "continuous":

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from mtm.data.modalities import BoolArray, IntArray, Modality
-from mtm.masks import NAMED
+from mtm.masks import NAMED_MASKS
 from mtm.runs.run import Run
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
@@ -31,7 +31,7 @@ def ask_capability(
 
     Args:
         run: A trained run.
-        capability: A name of `mtm.masks.NAMED`.
+        capability: A name of `mtm.masks.NAMED_MASKS`.
         window: Modality -> (B, S, *shape), S at most the model's segment length.
         known: Which tokens of the window exist, (B, S, M).
         now: The moment of each sample, (B,).
@@ -46,7 +46,7 @@ def ask_capability(
     """
     lacking = run.segment_length - known.shape[1]
     window = {name: _lengthen(values, lacking) for name, values in window.items()}
-    question = NAMED[capability].questions(run.modalities, run.segment_length, now)
+    question = NAMED_MASKS[capability].questions(run.modalities, run.segment_length, now)
     asked = question.wanted if wanted is None else question.wanted & _lengthen(wanted, lacking)
     want = [m.name for i, m in enumerate(run.modalities) if asked[:, :, i].any()]
     return ask(run, window, question.visible & _lengthen(known, lacking), want, asked)
@@ -85,9 +85,7 @@ def ask(
     answers: dict[str, list[NDArray[Any]]] = {name: [] for name in want}
     for part in batches(len(visible)):
         inputs = tensors(run, {n: v[part] for n, v in window.items()}, visible[part])
-        flat = (len(visible[part]), -1)
-        shown = torch.from_numpy(visible[part].reshape(flat))
-        asked = torch.from_numpy(wanted[part].reshape(flat))
+        shown, asked = torch.from_numpy(visible[part]), torch.from_numpy(wanted[part])
         with torch.inference_mode():
             out = run.model(inputs, shown, asked).values
         for name in want:

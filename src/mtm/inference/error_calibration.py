@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtm.data.modalities import BoolArray, IntArray
+from mtm.data.neighbours import distances
 from mtm.inference.engine import Arrays
+from mtm.inference.ridge_regression import RidgeRegression
 from mtm.runs.run import Run
 
 Floats = NDArray[np.float64]
@@ -27,6 +29,7 @@ LARGEST_VALUE = 5.0
 """Normalised values are cut off here."""
 
 RIDGE = 1e-2
+"""Penalty of the regression."""
 FEWEST = 40
 """With fewer measured errors than this, all values are expected to be off by their mean."""
 LEVELS = 20
@@ -65,52 +68,21 @@ def surroundings(run: Run, values: Arrays, given: BoolArray, there: BoolArray) -
     return np.concatenate(parts, axis=2)
 
 
-def distances(known: BoolArray, most: int) -> Floats:
-    """Steps to the nearest known one before and after each, `most` if there is none, (B, S, 2)."""
-    before, after = neighbours(known)
-    time = np.arange(known.shape[1])
-    gone = np.where(before >= 0, time - before, most)
-    ahead = np.where(after < known.shape[1], after - time, most)
-    capped: Floats = np.minimum(np.stack([gone, ahead], axis=2), most).astype(np.float64)
-    return capped
-
-
-def neighbours(known: BoolArray) -> tuple[IntArray, IntArray]:
-    """The nearest known step before (-1 if none) and after (S if none) each step, (B, S)."""
-    S = known.shape[1]
-    time = np.arange(S)
-    last = np.maximum.accumulate(np.where(known, time, -1), axis=1)
-    before = np.roll(last, 1, axis=1)
-    before[:, 0] = -1
-    first = np.minimum.accumulate(np.where(known, time, S)[:, ::-1], axis=1)[:, ::-1]
-    after = np.roll(first, -1, axis=1)
-    after[:, -1] = S
-    return before, after
-
-
 @dataclass(frozen=True)
 class Regression:
     """Ridge regression of the logarithm of the error on features and their squares."""
 
-    center: Floats
-    scale: Floats
-    weights: Floats
+    ridge: RidgeRegression
 
     @classmethod
     def fit(cls, features: Floats, errors: Floats) -> Regression:
         """Fit to features (n, F) and errors (n,)."""
-        x = np.hstack([features, features**2])
-        center, scale = x.mean(axis=0), x.std(axis=0) + 1e-6
-        design = np.hstack([(x - center) / scale, np.ones((len(x), 1))])
-        target = np.log(errors + 0.01 * errors.mean() + 1e-12)
-        penalty = RIDGE * len(x) * np.eye(design.shape[1])
-        return cls(center, scale, np.linalg.solve(design.T @ design + penalty, design.T @ target))
+        logarithms = np.log(errors + 0.01 * errors.mean() + 1e-12)
+        return cls(RidgeRegression.fit(_with_squares(features), logarithms, RIDGE))
 
     def __call__(self, features: Floats) -> Floats:
         """Scores that rise with the error, (n,)."""
-        x = np.hstack([features, features**2])
-        scores: Floats = ((x - self.center) / self.scale) @ self.weights[:-1] + self.weights[-1]
-        return scores
+        return self.ridge(_with_squares(features))
 
 
 @dataclass(frozen=True)
@@ -171,3 +143,7 @@ def rising(means: Floats, counts: IntArray) -> Floats:
             before[1] += weight
             before[2] += length
     return np.repeat([pool[0] for pool in pools], [int(pool[2]) for pool in pools])
+
+
+def _with_squares(features: Floats) -> Floats:
+    return np.hstack([features, features**2])

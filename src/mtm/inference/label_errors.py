@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mtm.data.modalities import BoolArray, IntArray, Modality
-from mtm.inference.error_calibration import Floats, neighbours
+from mtm.data.modalities import BoolArray, Modality
+from mtm.data.neighbours import nearest
+from mtm.inference.error_calibration import Floats
 from mtm.runs.run import Run
 
 
@@ -123,15 +124,6 @@ def errors(
     squared = ((guess.astype(np.float64) - truth) / std) ** 2
     means: Floats = squared.reshape(len(squared), m.size).mean(axis=1)
     return means
-
-
-def nearest(known: BoolArray) -> IntArray:
-    """The known step nearest to each other one, the earlier of two; -1 if there is none, (B, S)."""
-    before, after = neighbours(known)
-    S = known.shape[1]
-    time = np.arange(S)
-    later = (after < S) & ((before < 0) | (after - time < time - before))
-    return np.where(later, after, before)
 
 
 def _middle(run: Run, m: Modality, truth: NDArray[Any]) -> NDArray[Any]:

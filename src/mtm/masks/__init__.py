@@ -1,22 +1,22 @@
 """What is visible: random masks for training, named capabilities for asking. `True` is visible.
 
 make_mask("random-autoregressive")        draws another mask for every sample
-NAMED["fd"].question(modalities, T)       what a capability shows, and what it wants back
+NAMED_MASKS["fd"].question(modalities, T)       what a capability shows, and what it wants back
 draw(visible, modalities)                 a mask as a grid of text
 """
 
-from mtm.masks.capabilities import NAMED, Capability, Question
+from mtm.masks.capabilities import NAMED_MASKS, NamedMask, Question
 from mtm.masks.drawing import draw
 from mtm.masks.make import NAMES, make_mask, summary, training_mask
 from mtm.masks.mixed import MixedMask, draw_masks
 from mtm.masks.random_masks import MaskFunction, RandomAutoregressiveMask, RandomMask
 
 __all__ = [
-    "NAMED",
+    "NAMED_MASKS",
     "NAMES",
-    "Capability",
     "MaskFunction",
     "MixedMask",
+    "NamedMask",
     "Question",
     "RandomAutoregressiveMask",
     "RandomMask",

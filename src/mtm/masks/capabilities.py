@@ -34,7 +34,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Capability:
+class NamedMask:
     """What a capability shows and asks for.
 
     Attributes:
@@ -110,7 +110,7 @@ class Capability:
 
 @lru_cache(maxsize=64)
 def _all_questions(
-    capability: Capability, modalities: tuple[Modality, ...], segment_length: int
+    capability: NamedMask, modalities: tuple[Modality, ...], segment_length: int
 ) -> Question:
     """The questions at every moment, which begin with 0: (moments, T, M) each."""
     moments = capability.moments(segment_length)
@@ -186,57 +186,57 @@ def _past(grid: _Grid, now: int) -> Question:
     return Question((grid.time > now) & known, (grid.time <= now) & known)
 
 
-NAMED: dict[str, Capability] = {
-    "bc": Capability(
+NAMED_MASKS: dict[str, NamedMask] = {
+    "bc": NamedMask(
         "behaviour cloning: states and past actions -> the action now",
         ("state", "action"),
         _behavior_cloning,
         moments=lambda T: range(T),
         usual=lambda T: T - 1,
     ),
-    "rcbc": Capability(
+    "rcbc": NamedMask(
         "return-conditioned cloning: states, returns and past actions -> the action now",
         ("state", "return", "action"),
         _return_conditioned,
         moments=lambda T: range(T),
         usual=lambda T: T - 1,
     ),
-    "id": Capability(
+    "id": NamedMask(
         "inverse dynamics: all states -> the action between two of them",
         ("state", "action"),
         _inverse_dynamics,
         moments=lambda T: range(T - 1),
         usual=lambda T: T - 2,
     ),
-    "fd": Capability(
+    "fd": NamedMask(
         "forward dynamics: states and actions until now -> the next state",
         ("state", "action"),
         _forward_dynamics,
         moments=lambda T: range(T - 1),
         usual=lambda T: T - 2,
     ),
-    "goal": Capability(
+    "goal": NamedMask(
         "goal reaching: states until now and the last state -> the way there",
         ("state",),
         _goal,
         moments=lambda T: range(T - 1),
         usual=lambda T: 0,
     ),
-    "waypoints": Capability(
+    "waypoints": NamedMask(
         f"following waypoints: states until now and every {WAYPOINT_EVERY}nd -> the way between",
         ("state",),
         _waypoints,
         moments=lambda T: range(T - 1),
         usual=lambda T: 0,
     ),
-    "past": Capability(
+    "past": NamedMask(
         "past inference: states and actions after now -> what came before",
         ("state",),
         _past,
         moments=lambda T: range(T - 1),
         usual=lambda T: T // 2 - 1,
     ),
-    "plan": Capability(
+    "plan": NamedMask(
         "planning: states and returns until now -> the action now and the states to come",
         ("state",),
         _plan,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from mtm.core.config import TrainConfig
 from mtm.core.errors import ConfigError
 from mtm.core.mask_mix import mix_faults, parse_mix
-from mtm.masks.capabilities import NAMED
+from mtm.masks.capabilities import NAMED_MASKS
 from mtm.masks.mixed import MixedMask
 from mtm.masks.random_masks import MaskFunction, RandomAutoregressiveMask, RandomMask
 
@@ -16,13 +16,13 @@ RANDOM_SUMMARIES: dict[str, str] = {
     "random-autoregressive": "random, and all after a random token is hidden (the paper's)",
 }
 
-NAMES: tuple[str, ...] = (*RANDOM_SUMMARIES, *NAMED)
+NAMES: tuple[str, ...] = (*RANDOM_SUMMARIES, *NAMED_MASKS)
 """Names of all patterns."""
 
 
 def summary(name: str) -> str:
     """One line on a pattern."""
-    return NAMED[name].summary if name in NAMED else RANDOM_SUMMARIES[name]
+    return NAMED_MASKS[name].summary if name in NAMED_MASKS else RANDOM_SUMMARIES[name]
 
 
 def make_mask(
@@ -67,4 +67,4 @@ def _one_mask(name: str, random: RandomMask, weights: Mapping[str, float] | None
         return random
     if name == "random-autoregressive":
         return RandomAutoregressiveMask(random, weights)
-    return NAMED[name]
+    return NAMED_MASKS[name]

@@ -9,7 +9,7 @@ import numpy as np
 
 from mtm.core.errors import ConfigError
 from mtm.data.modalities import BoolArray, Modality
-from mtm.masks.capabilities import Capability
+from mtm.masks.capabilities import NamedMask
 from mtm.masks.random_masks import MaskFunction
 
 
@@ -104,7 +104,7 @@ def _columns(
     mask: MaskFunction, modalities: Sequence[Modality], segment_length: int
 ) -> tuple[BoolArray, BoolArray]:
     """The modalities that a mask shows and those that it wants back, (M,) each; random: all."""
-    if not isinstance(mask, Capability):
+    if not isinstance(mask, NamedMask):
         return np.ones(len(modalities), bool), np.ones(len(modalities), bool)
     question = mask.question(modalities, segment_length)
     return np.any(question.visible, axis=0), np.any(question.wanted, axis=0)

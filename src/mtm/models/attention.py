@@ -1,8 +1,8 @@
 """Attention among the tokens of each sample, packed as in `mtm.models.packing`.
 
 PyTorch's kernel is made for long sequences. The segments here are short: on several threads of a
-CPU, plain batched products take half of its time at 12 tokens (docs/research-log). Letters as in
-`mtm.models.packing`, H heads.
+CPU, plain batched products take half of its time at 12 tokens (docs/research-log). Both ways give
+the same. Letters as in `mtm.models.packing`, H heads of D/H features each.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def attend(packed: Tensor, layout: Layout, heads: int, dropout: float = 0.0) -> 
         mixed: Tensor = _Products.apply(packed, layout.blocks, heads, dropout)  # type: ignore[no-untyped-call]
         return mixed
     parts = []
-    for rows, block in layout.split(packed):
-        q, k, v = _by_head(rows, block, heads, 3)
-        parts.append(_mix(q, k, v, block, block.attend, dropout))
+    for tokens, block in layout.split(packed):
+        q, k, v = _by_head(tokens, block, heads, 3)  # (S, H, K, D/H) each
+        parts.append(_mix(q, k, v, block, block.may_attend, dropout))  # (packed, D)
     return torch.cat(parts) if len(parts) != 1 else parts[0]
 
 
@@ -65,12 +65,12 @@ def attend_from(
         (N, D).
     """
     (everything,) = layout.blocks
-    k, v = _by_head(keys_values, everything, heads, 2)
+    k, v = _by_head(keys_values, everything, heads, 2)  # (B, H, L, D/H) each
     parts = []
-    for rows, block in wanted.split(queries):
-        (q,) = _by_head(rows, block, heads, 1)
+    for tokens, block in wanted.split(queries):
+        (q,) = _by_head(tokens, block, heads, 1)  # (S, H, K, D/H)
         mine = slice(None) if block.samples is None else block.samples
-        parts.append(_mix(q, k[mine], v[mine], block, None, dropout))
+        parts.append(_mix(q, k[mine], v[mine], block, None, dropout))  # (packed, D)
     return torch.cat(parts) if len(parts) != 1 else parts[0]
 
 
@@ -91,7 +91,7 @@ def _suit_products(packed: Tensor, layout: Layout) -> bool:
 class _Products(torch.autograd.Function):
     """Attention of all blocks of a layer as plain batched products.
 
-    One step of autograd for all of them: there are up to a dozen small blocks in a layer.
+    One step of autograd for all of them: there are up to `MOST_BLOCKS` small ones in a layer.
     """
 
     @staticmethod
@@ -99,13 +99,13 @@ class _Products(torch.autograd.Function):
         ctx.blocks, ctx.heads = blocks, heads
         mixed = packed.new_empty(len(packed), packed.shape[1] // 3)
         sizes, saved = [block.packed for block in blocks], []
-        nothing = packed.new_empty(1)  # to add to a product; times zero, so it does not matter
+        unused = packed.new_empty(1)  # what `baddbmm` adds, times zero: it can scale, `bmm` cannot
         for rows, out, block in zip(packed.split(sizes), mixed.split(sizes), blocks, strict=True):
-            q, k, v = parts = _by_head(rows, block, heads, 3).flatten(1, 2)
-            scores = torch.baddbmm(nothing, q, k.mT, beta=0, alpha=_scale(q))
-            if block.attend is not None:
+            q, k, v = parts = _by_head(rows, block, heads, 3).flatten(1, 2)  # (S * H, K, D/H) each
+            scores = torch.baddbmm(unused, q, k.mT, beta=0, alpha=_scale(q))  # (S * H, K, K)
+            if block.may_attend is not None:
                 by_row = scores.view(block.count, heads, block.width, block.width)
-                by_row.masked_fill_(~block.attend, -math.inf)
+                by_row.masked_fill_(~block.may_attend, -math.inf)
             weights = scores.softmax(dim=-1)
             kept = kept_share(weights, dropout) if dropout else None
             _heads_last(torch.bmm(weights if kept is None else weights * kept, v)[None], out, block)
@@ -118,28 +118,29 @@ class _Products(torch.autograd.Function):
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]
         packed = gradient.new_empty(len(gradient), 3 * gradient.shape[1])
         sizes, saved = [block.packed for block in ctx.blocks], ctx.saved_tensors
-        nothing = gradient.new_empty(1)
+        unused = gradient.new_empty(1)
         rows, outs = gradient.split(sizes), packed.split(sizes)
         for i, block in enumerate(ctx.blocks):
             parts, weights, kept = saved[3 * i : 3 * i + 3]
             q, k, v = parts
-            (g,) = _by_head(rows[i], block, ctx.heads, 1).flatten(1, 2)
-            grads = torch.empty_like(parts)
+            (g,) = _by_head(rows[i], block, ctx.heads, 1).flatten(1, 2)  # (S * H, K, D/H)
+            grads = torch.empty_like(parts)  # of q, k and v
             torch.bmm((weights if kept is None else weights * kept).mT, g, out=grads[2])
-            of_weights = torch.bmm(g, v.mT)
+            of_weights = torch.bmm(g, v.mT)  # (S * H, K, K)
             if kept is not None:
                 of_weights.mul_(kept)
             of_scores = torch.ops.aten._softmax_backward_data(of_weights, weights, -1, g.dtype)
-            torch.baddbmm(nothing, of_scores, k, beta=0, alpha=_scale(q), out=grads[0])
-            torch.baddbmm(nothing, of_scores.mT, q, beta=0, alpha=_scale(q), out=grads[1])
+            torch.baddbmm(unused, of_scores, k, beta=0, alpha=_scale(q), out=grads[0])
+            torch.baddbmm(unused, of_scores.mT, q, beta=0, alpha=_scale(q), out=grads[1])
             _heads_last(grads, outs[i], block)
         return packed, None, None, None
 
 
 def _heads_last(parts: Tensor, out: Tensor, block: Block) -> None:
-    """The inverse of `_by_head`, from (parts, S * H, K, D/H), written to `out`."""
+    """The inverse of `_by_head`: (P, S * H, K, D/H) is written to `out`, (packed, P * D)."""
     P, S, K = len(parts), block.count, block.width
-    tokens_first = parts.view(P, S, -1, K, parts.shape[-1]).permute(1, 3, 0, 2, 4)
+    by_head = parts.view(P, S, -1, K, parts.shape[-1])  # (P, S, H, K, D/H)
+    tokens_first = by_head.permute(1, 3, 0, 2, 4)  # (S, K, P, H, D/H)
     if block.slots is None:
         out.view(tokens_first.shape).copy_(tokens_first)
     else:
@@ -151,14 +152,14 @@ def _scale(queries: Tensor) -> float:
 
 
 def _mix(
-    q: Tensor, k: Tensor, v: Tensor, block: Block, attend_to: Tensor | None, dropout: float
+    q: Tensor, k: Tensor, v: Tensor, block: Block, may_attend: Tensor | None, dropout: float
 ) -> Tensor:
-    """Attention within a block, (S, H, K, D/H) each; its packed tokens, (packed, D)."""
-    if k.shape[2] == 2 and attend_to is None and not dropout:
+    """Attention within the rows of a block, (S, H, K, D/H) each, to its tokens, (packed, D)."""
+    if k.shape[2] == 2 and may_attend is None and not dropout:
         mixed = _attend_to_two(q, k, v)
     else:
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attend_to, dropout_p=dropout)
-    mixed = mixed.transpose(1, 2).reshape(block.count * block.width, -1)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=may_attend, dropout_p=dropout)
+    mixed = mixed.transpose(1, 2).reshape(block.count * block.width, -1)  # (S * K, D)
     return mixed if block.slots is None else take(mixed, block.slots)
 
 
@@ -177,5 +178,5 @@ def _attend_to_two(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     libraries do with the networks of several critics.
     """
     k1, k2, v1, v2 = k[:, :, :1], k[:, :, 1:], v[:, :, :1], v[:, :, 1:]  # (S, H, 1, D/H)
-    gap = (q * (k1 - k2)).sum(dim=-1, keepdim=True) * _scale(q)
+    gap = (q * (k1 - k2)).sum(dim=-1, keepdim=True) * _scale(q)  # (S, H, 2, 1)
     return torch.lerp(v2, v1, gap.sigmoid())

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from mtm.core.config import ModelConfig
 from mtm.data.modalities import Modality
 from mtm.models.dropout import drop
-from mtm.models.mtm import Predictions, add_lines
+from mtm.models.heads import Predictions
+from mtm.models.lines import add_lines
 
 
 class MLP(nn.Module):
@@ -44,8 +45,8 @@ class MLP(nn.Module):
 
         `wanted` saves no work here, and is left alone.
         """
-        B, T = len(visible), self.config.segment_length
-        shown = visible.view(B, T, -1).to(self.out.weight.device, non_blocking=True)
+        B, T, _ = visible.shape
+        shown = visible.to(self.out.weight.device, non_blocking=True)
         tokens = [_flat(m, values[m.name], shown[:, :, i]) for i, m in enumerate(self.modalities)]
         x = torch.cat(tokens, dim=2).flatten(1)  # (B, T * sizes)
         for layer in self.hidden:

@@ -1,8 +1,15 @@
 """Tokens of many samples, packed: linear layers and norms work on one list of them.
 
-For attention, several short samples are joined in a row, in which each sees itself alone; of longer
-ones, those with equally many tokens form a dense block. Letters: B batch, L tokens of a sample, N
-packed tokens of the whole batch, S rows of a block and K places of each.
+Attention needs rows. Several short samples are joined in a row, in which each sees itself alone; of
+longer ones, those with equally many tokens form a dense block of rows.
+
+    chosen, (B, L) = (3, 5)     joined, (S, K) = (2, 4)     packed, N = 8
+    a a . a .                   c c c c                     c c c c a a a b
+    . b . . .                   a a a b
+    c . c c c
+
+Letters: B samples of a batch, L tokens of a sample, N packed tokens of the whole batch, S rows of a
+block and K places of each, D features.
 """
 
 from __future__ import annotations
@@ -32,10 +39,10 @@ class Block:
             whole batch, in order, or joined samples.
         count: S.
         width: K, the most tokens of a row.
-        packed: How many packed tokens the rows have together.
-        slots: Place of each of these among the S*K padded ones; None if nothing is padded.
-        attend: To which places those of a row attend, (S, 1, K, K), or (S, 1, 1, K) if all to the
-            same; None if to all.
+        packed: How many packed tokens the rows have together, at most S * K.
+        slots: Place of each of these among the S * K, (packed,); None if all places are taken.
+        may_attend: To which places those of a row attend, (S, 1, K, K), or (S, 1, 1, K) if all to
+            the same; None if to all. The axis of 1 is for the heads.
     """
 
     samples: Tensor | None
@@ -43,7 +50,7 @@ class Block:
     width: int
     packed: int
     slots: Tensor | None = None
-    attend: Tensor | None = None
+    may_attend: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -51,15 +58,16 @@ class Layout:
     """Where the chosen tokens of a batch are: the visible, or the wanted ones.
 
     Attributes:
-        tokens: Place of each packed token among the B*L tokens, (N,).
+        tokens: Place of each packed token among the B * L tokens, (N,).
         blocks: In the order of the packed tokens; samples without tokens are in none.
-        rows: Of each modality, which of the packed tokens are its own; none if nobody asked. They
-            are worked out on the CPU: a GPU would have to be waited for, to know how many they are.
+        by_modality: Of each modality, which of the packed tokens are its own; empty if nobody
+            asked. They are worked out on the CPU: a GPU would have to be waited for, to know how
+            many they are.
     """
 
     tokens: Tensor
     blocks: tuple[Block, ...]
-    rows: tuple[Tensor, ...] = ()
+    by_modality: tuple[Tensor, ...] = ()
 
     @classmethod
     def joined(cls, chosen: Tensor, device: torch.device) -> Layout:
@@ -70,24 +78,25 @@ class Layout:
         counts = chosen.sum(dim=1).tolist()
         sizes = {count for count in counts if count}
         if len(sizes) < 2 or max(sizes) > LONGEST_JOINED:
-            return cls.of(chosen, device)
+            return cls.by_count(chosen, device)
         K = max(sizes)
-        rows = _joined_rows(counts, K)
+        rows = _join(counts, K)
+        S = len(rows)
         order = torch.tensor([sample for row in rows for sample in row])
-        samples, places = chosen[order].nonzero(as_tuple=True)  # (N,)
-        S, filled = len(rows), torch.tensor([sum(counts[i] for i in row) for row in rows])
+        samples, places = chosen[order].nonzero(as_tuple=True)  # (N,), samples by their new order
+        tokens = order[samples] * chosen.shape[1] + places  # (N,)
+        filled = torch.tensor([sum(counts[i] for i in row) for row in rows])  # (S,)
         slots = (torch.arange(K) < filled.unsqueeze(1)).flatten().nonzero().squeeze(1)  # (N,)
         # Whose each place is. One that nobody has is its own, so that it attends to something.
         owners = -1 - torch.arange(S * K)
         owners = owners.index_copy(0, slots, samples).view(S, 1, K, 1)
-        attend = (owners == owners.mT).to(device, non_blocking=True)
-        block = Block(None, S, K, len(slots), slots.to(device, non_blocking=True), attend)
-        tokens = order[samples] * chosen.shape[1] + places
+        may_attend = (owners == owners.mT).to(device, non_blocking=True)  # (S, 1, K, K)
+        block = Block(None, S, K, len(slots), slots.to(device, non_blocking=True), may_attend)
         return cls(tokens.to(device, non_blocking=True), (block,))
 
     @classmethod
-    def of(cls, chosen: Tensor, device: torch.device, modalities: int = 0) -> Layout:
-        """The layout of a mask, (B, L) on the CPU; with `rows` if the modalities are counted.
+    def by_count(cls, chosen: Tensor, device: torch.device, modalities: int = 0) -> Layout:
+        """The layout of a mask, (B, L) on the CPU; `by_modality` too if their number is given.
 
         The packed tokens are sorted by how many of them their sample has. Samples with equally many
         form a dense block, which attention takes as it is; only where there are too many different
@@ -95,28 +104,28 @@ class Layout:
         """
         counts, order = chosen.sum(dim=1).sort(stable=True)  # (B,)
         samples, places = chosen[order].nonzero(as_tuple=True)  # (N,)
-        tokens = order[samples] * chosen.shape[1] + places
+        tokens = order[samples] * chosen.shape[1] + places  # (N,)
         blocks = []
-        for start, end in _cuts(counts):
-            mine, sizes = order[start:end], counts[start:end]
-            n, K, packed = end - start, int(sizes[-1]), int(sizes.sum())
-            which = None if n == len(chosen) else mine.to(device, non_blocking=True)
-            slots = attend = None
-            if packed < n * K:
+        for start, end in _block_bounds(counts):
+            mine, sizes = order[start:end], counts[start:end]  # (S,)
+            S, K, packed = end - start, int(sizes[-1]), int(sizes.sum())
+            which = None if len(chosen) == S else mine.to(device, non_blocking=True)
+            slots = may_attend = None
+            if packed < S * K:
                 filled = torch.arange(K) < sizes.unsqueeze(1)  # (S, K)
                 slots = filled.flatten().nonzero().squeeze(1).to(device, non_blocking=True)
-                attend = filled[:, None, None, :].to(device, non_blocking=True)
+                may_attend = filled[:, None, None, :].to(device, non_blocking=True)
                 which = mine.to(device, non_blocking=True)
-            blocks.append(Block(which, n, K, packed, slots, attend))
-        rows = tuple(
+            blocks.append(Block(which, S, K, packed, slots, may_attend))
+        by_modality = tuple(
             (tokens % modalities == i).nonzero().squeeze(1).to(device, non_blocking=True)
             for i in range(modalities)
         )
-        return cls(tokens.to(device, non_blocking=True), tuple(blocks), rows)
+        return cls(tokens.to(device, non_blocking=True), tuple(blocks), by_modality)
 
     @classmethod
     def full(cls, batch: int, width: int) -> Layout:
-        """All tokens of every sample, nothing packed or padded."""
+        """All tokens of every sample, nothing packed or padded; `tokens` is empty, nobody asks."""
         tokens = torch.empty(0, dtype=torch.int64)
         return cls(tokens, (Block(None, batch, width, batch * width),))
 
@@ -126,11 +135,11 @@ class Layout:
         return all(block.packed == block.count for block in self.blocks)
 
     def split(self, packed: Tensor) -> Iterator[tuple[Tensor, Block]]:
-        """The packed rows of each block."""
+        """The packed tokens of each block, from (N, C): (packed, C)."""
         if len(self.blocks) == 1:  # nothing to copy together again on the way back
             return iter([(packed, self.blocks[0])])
-        rows = torch.split_with_sizes(packed, [block.packed for block in self.blocks])
-        return zip(rows, self.blocks, strict=True)
+        parts = torch.split_with_sizes(packed, [block.packed for block in self.blocks])
+        return zip(parts, self.blocks, strict=True)
 
 
 @dataclass(frozen=True)
@@ -162,10 +171,13 @@ class Expansion:
         return tokens
 
 
-def _joined_rows(counts: Sequence[int], width: int) -> list[list[int]]:
-    """Samples of each row; the largest first, each where it leaves the least room."""
+def _join(counts: Sequence[int], width: int) -> list[list[int]]:
+    """The samples of each row of `width` places, given how many tokens each sample has.
+
+    The largest first, each where it leaves the least room (best fit, decreasing).
+    """
     rows: list[list[int]] = []
-    by_room: list[list[int]] = [[] for _ in range(width + 1)]  # rows with so much room left
+    by_room: list[list[int]] = [[] for _ in range(width + 1)]  # which rows have so much room left
     for sample in sorted(range(len(counts)), key=counts.__getitem__, reverse=True):
         size = counts[sample]
         if not size:
@@ -181,7 +193,7 @@ def _joined_rows(counts: Sequence[int], width: int) -> list[list[int]]:
     return rows
 
 
-def _cuts(counts: Tensor) -> list[tuple[int, int]]:
+def _block_bounds(counts: Tensor) -> list[tuple[int, int]]:
     """Ranges of samples that form a block, given their rising numbers of tokens; none for 0."""
     _, starts = np.unique(counts.numpy(), return_index=True)
     edges = [*starts.tolist(), len(counts)]
@@ -193,13 +205,13 @@ def _cuts(counts: Tensor) -> list[tuple[int, int]]:
 
 
 def take(rows: Tensor, places: Tensor) -> Tensor:
-    """Rows at different places, (N, D); the backward pass copies instead of adding."""
+    """The rows at some places, (n, D); no place twice, so the backward pass copies, not adds."""
     taken: Tensor = _Take.apply(rows, places)  # type: ignore[no-untyped-call]
     return taken
 
 
 def put(rows: Tensor, places: Tensor, count: int) -> Tensor:
-    """The inverse of `take`: `count` rows, zero where nothing is put."""
+    """The inverse of `take`: (count, D), zero where nothing is put."""
     padded: Tensor = _Put.apply(rows, places, count)  # type: ignore[no-untyped-call]
     return padded
 
@@ -233,15 +245,15 @@ class _ExpandRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx, rows, expand):  # type: ignore[no-untyped-def]
         ctx.expand = expand
-        own, common = rows[: -expand.length], rows[-expand.length :]
+        own, common = rows[: -expand.length], rows[-expand.length :]  # (N, C), (L, C)
         return common.repeat(expand.batch, 1).index_copy_(0, expand.places, own)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]
         places, B, L = ctx.expand.places, ctx.expand.batch, ctx.expand.length
-        own = gradient.index_select(0, places)
-        is_common = gradient.new_ones(B * L).index_fill_(0, places, 0.0)
+        own = gradient.index_select(0, places)  # (N, C)
+        is_common = gradient.new_ones(B * L).index_fill_(0, places, 0.0)  # (B * L,)
         # For each place a sum over samples, (L, 1, B) times (L, B, C).
         by_place = gradient.view(B, L, -1).transpose(0, 1)
         common = torch.bmm(is_common.view(B, L).T.unsqueeze(1), by_place).squeeze(1)

@@ -1,4 +1,4 @@
-"""Layers of attention and perceptrons over packed tokens.
+"""Layers of attention and perceptrons: the encoder over visible tokens, the decoder over all.
 
 Letters as in `mtm.models.packing`, D width.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtm.core.config import ModelConfig
 from mtm.models.attention import attend, attend_from
 from mtm.models.dropout import drop
-from mtm.models.packing import Layout, take
+from mtm.models.packing import Expansion, Layout, take
 
 RowsFunction = Callable[[Tensor], Tensor]
 """From rows of features to others, or to more of them."""
@@ -23,34 +24,62 @@ def _as_they_are(rows: Tensor) -> Tensor:
     return rows
 
 
-class Transformer(nn.Module):
-    """Pre-norm layers and a final norm, over packed tokens (N, D)."""
+class Encoder(nn.Module):
+    """Pre-norm layers and a final norm over the visible tokens, packed."""
 
-    def __init__(self, layers: int, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Layer(config) for _ in range(layers))
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.encoder_layers))
+        self.norm = nn.LayerNorm(config.width)
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """All layers, (N, D) to (N, D)."""
+        for layer in self.layers:
+            x = layer(x, layout)
+        latent: Tensor = self.norm(x)
+        return latent
+
+
+class Decoder(nn.Module):
+    """Pre-norm layers and a final norm over all tokens of every sample.
+
+    Before the first attention, a hidden token is the same in all samples, so its queries, keys and
+    values are worked out once. After the last, only what is wanted goes on.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.decoder_layers))
         self.norm = nn.LayerNorm(config.width)
 
     def forward(
         self,
-        x: Tensor,
-        layout: Layout,
+        shown: Tensor,
+        blank: Tensor,
+        places: Tensor,
+        batch: int,
         wanted: Layout | None = None,
-        expand: RowsFunction = _as_they_are,
     ) -> Tensor:
-        """All layers, (N, D) to (N, D), or to the wanted tokens only.
+        """All layers.
 
         Args:
-            x: The tokens, or what `expand` makes them of.
-            layout: Where the tokens are.
-            wanted: Those to answer for; all if None.
-            expand: Makes all tokens of those that differ, where samples have some in common.
+            shown: The visible tokens of all samples, packed, (N, D).
+            blank: What a hidden token is at each place of a sample, (L, D).
+            places: Of the visible tokens among the B * L, (N,).
+            batch: B.
+            wanted: The tokens to answer for; all if None.
+
+        Returns:
+            (B * L, D), or the wanted tokens, packed.
         """
+        everything = Layout.full(batch, len(blank))
+        expand = Expansion(places, batch, len(blank))
+        x = torch.cat([shown, blank])  # (N + L, D), and from the first layer on (B * L, D)
         last = len(self.layers) - 1
         for i, layer in enumerate(self.layers):
-            x = layer(x, layout, wanted if i == last else None, _as_they_are if i else expand)
-        out: Tensor = self.norm(x)
-        return out
+            x = layer(x, everything, wanted if i == last else None, _as_they_are if i else expand)
+        decoded: Tensor = self.norm(x)
+        return decoded
 
 
 class Layer(nn.Module):
@@ -76,13 +105,17 @@ class Layer(nn.Module):
     ) -> Tensor:
         """One layer, (N, D) to (N, D), or to the wanted tokens of a sequence that is not packed.
 
-        Queries, keys and values of tokens that samples have in common are worked out once.
+        Args:
+            x: The tokens, or what `expand` makes them of.
+            layout: Where the tokens are.
+            wanted: Those to answer for; all if None.
+            expand: Makes all tokens of those that differ, where samples have some in common.
         """
-        mixed = self._attention(self.attention_norm(x), layout, wanted, expand)
+        mixed = self._attention(self.attention_norm(x), layout, wanted, expand)  # (N, D)
         x = expand(x)
         x = x if wanted is None else take(x, wanted.tokens)
         x = x + self._drop(mixed)
-        hidden = self._drop(F.gelu(self.mlp_in(self.mlp_norm(x))))
+        hidden = self._drop(F.gelu(self.mlp_in(self.mlp_norm(x))))  # (N, 4 D)
         return x + self._drop(self.mlp_out(hidden))
 
     def _attention(
@@ -94,7 +127,7 @@ class Layer(nn.Module):
     ) -> Tensor:
         D, project = x.shape[-1], self.to_queries_keys_values
         if wanted is not None:
-            keys_values = expand(F.linear(x, project.weight[D:], project.bias[D:]))
+            keys_values = expand(F.linear(x, project.weight[D:], project.bias[D:]))  # (B * L, 2 D)
             mine = take(expand(x), wanted.tokens)
             queries = F.linear(mine, project.weight[:D], project.bias[:D])
             mixed = attend_from(queries, wanted, keys_values, layout, self.heads, self._dropped)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ from mtm.core.atomic_write import flush_directory, write_flushed
 from mtm.core.errors import RunError, unknown
 
 Which = Literal["last", "best"]
-FILES = ("model.safetensors", "optimizer.safetensors")
+MODEL_FILE, OPTIMIZER_FILE = "model.safetensors", "optimizer.safetensors"
 
 DAMAGE = (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError)
 """What reading a damaged checkpoint raises."""
@@ -51,7 +52,13 @@ class State:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint read back: the state and the tensors."""
+    """A checkpoint read back: the state and the tensors.
+
+    Attributes:
+        state: What it says of itself.
+        model: The weights.
+        optimizer: The optimizers' averages; empty if nobody asked for them.
+    """
 
     state: State
     model: dict[str, Tensor]
@@ -72,7 +79,7 @@ def save(
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         digests = {}
-        for name, tensors in zip(FILES, (model, optimizer), strict=True):
+        for name, tensors in ((MODEL_FILE, model), (OPTIMIZER_FILE, optimizer)):
             data = safetensors.torch.save({k: v.contiguous() for k, v in tensors.items()})
             digests[name] = hashlib.sha256(data).hexdigest()
             write_flushed(temporary / name, data)
@@ -93,12 +100,14 @@ def save(
     return final
 
 
-def load(folder: Path, which: Which | int = "last") -> Checkpoint:
+def load(folder: Path, which: Which | int = "last", *, optimizer: bool = True) -> Checkpoint:
     """Read a checkpoint; if the last or the best is damaged, warn and take the newest sound one.
 
     Args:
         folder: A run's `checkpoints`.
         which: `last`, `best` (lowest held-out loss) or a step.
+        optimizer: Read its averages too, which only training needs; they are twice as large as the
+            weights.
 
     Raises:
         RunError: There is no sound checkpoint, or that of the named step is not sound.
@@ -111,10 +120,12 @@ def load(folder: Path, which: Which | int = "last") -> Checkpoint:
     for step in [wanted, *others]:
         directory = _directory(folder, step)
         try:
-            return _read(directory)
+            return _read(directory, optimizer)
         except DAMAGE as error:
             if isinstance(which, int):  # another step is not what was asked for
-                sound = ", ".join(str(other) for other in others if _is_sound(folder, other))
+                sound = ", ".join(
+                    str(other) for other in others if _is_sound(folder, other, optimizer)
+                )
                 raise RunError(
                     f"checkpoint {directory} is damaged: {error}. Sound: {sound or 'none'}."
                 ) from error
@@ -125,9 +136,7 @@ def load(folder: Path, which: Which | int = "last") -> Checkpoint:
 
 
 def restore(folder: Path, network: nn.Module, *optimizers: torch.optim.Optimizer) -> State:
-    """Fill a network and its optimizers from the last sound checkpoint, if there is one."""
-    if not steps(folder):
-        return State(0, 0.0, {})  # stopped before the first checkpoint: begin again
+    """Fill a network and its optimizers from the last checkpoint of which all is sound."""
     saved = load(folder)
     network.load_state_dict(saved.model)
     restore_optimizers(optimizers, saved.optimizer)
@@ -150,15 +159,15 @@ def prune(folder: Path, keep: int) -> None:
 
 
 def best_step(folder: Path, candidates: list[int]) -> int:
-    """The step with the lowest held-out loss; the last one where none was measured."""
+    """The step with the lowest held-out loss; the last one where no finite loss was measured."""
     losses = {}
     for step in candidates:
         try:
-            validation = _read_state(_directory(folder, step)).validation
+            loss = float(_read_state(_directory(folder, step)).validation["loss"])
         except (OSError, KeyError, TypeError, ValueError):
-            continue  # a damaged state is reported when it is loaded
-        if "loss" in validation:
-            losses[step] = validation["loss"]
+            continue  # none was measured; a damaged state is reported when it is loaded
+        if math.isfinite(loss):
+            losses[step] = loss
     return min(losses, key=losses.__getitem__) if losses else candidates[-1]
 
 
@@ -230,24 +239,27 @@ def _directory(folder: Path, step: int) -> Path:
     return folder / f"step-{step:09d}"
 
 
-def _is_sound(folder: Path, step: int) -> bool:
+def _is_sound(folder: Path, step: int, optimizer: bool) -> bool:
     try:
-        _read(_directory(folder, step))
+        _read(_directory(folder, step), optimizer)
     except DAMAGE:
         return False
     return True
 
 
-def _read(directory: Path) -> Checkpoint:
+def _read(directory: Path, optimizer: bool) -> Checkpoint:
     state = _read_state(directory)
     digests = json.loads((directory / "state.json").read_text())["sha256"]
-    tensors = []
-    for name in FILES:
-        data = (directory / name).read_bytes()
-        if hashlib.sha256(data).hexdigest() != digests[name]:
-            raise ValueError(f"{name} is not what was written")
-        tensors.append(safetensors.torch.load(data))
-    return Checkpoint(state, *tensors)
+    model = _read_tensors(directory, MODEL_FILE, digests)
+    averages = _read_tensors(directory, OPTIMIZER_FILE, digests) if optimizer else {}
+    return Checkpoint(state, model, averages)
+
+
+def _read_tensors(directory: Path, name: str, digests: Mapping[str, str]) -> dict[str, Tensor]:
+    data = (directory / name).read_bytes()
+    if hashlib.sha256(data).hexdigest() != digests[name]:
+        raise ValueError(f"{name} is not what was written")
+    return safetensors.torch.load(data)
 
 
 def _read_state(directory: Path) -> State:

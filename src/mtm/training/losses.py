@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtm.data.modalities import Modality
-from mtm.models.mtm import Predictions
+from mtm.models.heads import Predictions
 
 
 def token_errors(modality: Modality, prediction: Tensor, truth: Tensor) -> Tensor:

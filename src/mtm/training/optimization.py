@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from mtm.core.config import OptimizerConfig
-from mtm.core.errors import RunError
 from mtm.models.network import Network
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
@@ -74,24 +73,6 @@ def hidden_matrices(network: Network) -> list[Tensor]:
 def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
     """The norm of all gradients together, as they are now."""
     return nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-
-
-def check_finite(step: int, loss: float, norm: float, cure: str) -> None:
-    """Raise a `RunError` unless the weights after a step are fit to be saved.
-
-    A gradient that is not finite spoils them before any loss shows it.
-
-    Args:
-        step: How many were taken.
-        loss: Since the last look.
-        norm: Of the gradient.
-        cure: What to train with instead.
-    """
-    if not (math.isfinite(loss) and math.isfinite(norm)):
-        raise RunError(
-            f"the loss became {loss}, the norm of its gradient {norm}, by step {step}. The last "
-            f"checkpoint is sound; train again with {cure}."
-        )
 
 
 class Muon(torch.optim.Optimizer):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +16,7 @@ from lightning_fabric import Fabric
 from mtm.core.config import CUSTOM_MASK, DeviceConfig, TrainConfig
 from mtm.core.config_io import differences
 from mtm.core.errors import ConfigError, MTMError
+from mtm.core.progress import silence
 from mtm.core.randomness import Purpose, generator
 from mtm.core.system import available_cores, keep_freed_memory
 from mtm.data import loading
@@ -25,9 +28,19 @@ from mtm.data.preparation import prepare, split
 from mtm.data.segments import Segments
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.masks import MaskFunction, training_mask
-from mtm.runs import run as runs
-from mtm.runs.run import Description, Run
-from mtm.training.loop import Loop
+from mtm.runs.description import (
+    Description,
+    data_differences,
+    read_description,
+    schema_differences,
+    settings_differences,
+    summarize,
+)
+from mtm.runs.directory import opened
+from mtm.runs.run import Run, load_run
+from mtm.training.masked_model import MaskedTrainer
+from mtm.training.scaffold import Loop, check_stop_at
+from mtm.training.threads import restored_threads
 from mtm.training.trackers import check_trackers
 from mtm.training.validation import Validator, capabilities_of
 
@@ -40,6 +53,7 @@ MAY_CHANGE_ON_RESUME = frozenset(
 _Result = TypeVar("_Result")
 
 
+@restored_threads()
 def train(
     data: DataSpec | TrajectoryDataset,
     config: TrainConfig,
@@ -73,8 +87,7 @@ def train(
         MTMError: Of the kind that says what is wrong: data, settings or run directory.
     """
     out = Path(out)
-    if stop_at is not None and stop_at < 1:
-        raise ConfigError(f"stop_at must be at least 1, got {stop_at}.")
+    check_stop_at(stop_at)
     if mask is not None:
         config = replace(config, mask=CUSTOM_MASK)
     elif config.mask == CUSTOM_MASK:
@@ -84,31 +97,41 @@ def train(
     fabric = _launch(device, config.batch_size)
     if fabric.is_global_zero:
         _warn_of_warmup(config)
+    with silence(silent):
+        description, training, held_out = _describe(data, config, device)
+    segments = Segments(training, config.model.segment_length, config.complete_share)
+    check_overlap(segments)
+    mask = mask or training_mask(config)
+    _check_mask(mask, description.modalities, config.model.segment_length)
+    found = partial(_differences, out, description)
+    directory = opened(out, description, found, resume=resume, overwrite=overwrite)
+    # Weights and dropout leave the caller's generator alone. To ask for that of every GPU would
+    # take memory on each of them.
+    used = [fabric.device] if fabric.device.type == "cuda" else []
+    with ExitStack() as stack:
+        resuming = _on_first_process(fabric, lambda: stack.enter_context(directory))
+        validator = _make_validator(held_out, description, mask)
+        stack.enter_context(torch.random.fork_rng(devices=used))
+        trainer = MaskedTrainer(fabric, description, segments, mask, validator)
+        Loop(trainer, out, resume=resuming, silent=silent, fabric=fabric).run(stop_at)
+        fabric.barrier()
+    return load_run(out)
+
+
+def _describe(
+    data: DataSpec | TrajectoryDataset, config: TrainConfig, device: DeviceConfig
+) -> tuple[Description, TrajectoryDataset, TrajectoryDataset | None]:
+    """Load and prepare the data: what the run will be, its training and its held-out episodes."""
     source = loading.as_dataset(data, config.reading)
     if source.metadata.origin is not None:
         config = replace(config, reading=source.metadata.origin.reading)
     prepared = prepare(source, config)
     training, held_out = split(prepared, config)
     left = prepared.with_present(training.present)  # what was taken away is not known to the run
-    summary = runs.summarize(source, left, config.returns)
+    summary = summarize(source, left, config.returns)
     normalizer = Normalizer.fit(training)
     description = Description(config, prepared.modalities, normalizer, summary, device.precision)
-    segments = Segments(training, config.model.segment_length, config.complete_share)
-    check_overlap(segments)
-    mask = mask or training_mask(config)
-    _check_mask(mask, prepared.modalities, config.model.segment_length)
-    resuming = _on_first_process(fabric, lambda: _open(out, description, resume, overwrite))
-    validator = _make_validator(held_out, description, mask)
-    # Weights and dropout leave the caller's generator alone. To ask for that of every GPU would
-    # take memory on each of them.
-    used = [fabric.device] if fabric.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=used):
-        loop = Loop(
-            fabric, description, out, segments, mask, validator, resume=resuming, silent=silent
-        )
-        loop.run(stop_at)
-    fabric.barrier()
-    return runs.load_run(out)
+    return description, training, held_out
 
 
 def _make_validator(
@@ -190,21 +213,12 @@ def _on_first_process(fabric: Fabric, action: Callable[[], _Result]) -> _Result:
     return result  # type: ignore[return-value]
 
 
-def _open(out: Path, description: Description, resume: bool, overwrite: bool) -> bool:
-    """Make or check the run directory; returns whether to go on from a checkpoint."""
-    if resume and overwrite:
-        raise ConfigError("--resume and --overwrite exclude each other; choose one.")
-    if not (resume and (out / "config.json").exists()):
-        runs.create(out, description, overwrite=overwrite)
-        return False
-    old = runs.read_description(out)
-    found = runs.schema_differences(old.modalities, description.modalities)
-    found += runs.data_differences(old.data, description.data)
+def _differences(out: Path, description: Description) -> list[str]:
+    """What differs from the run that a directory holds, so that it cannot go on with that."""
+    old = read_description(out)
+    found = schema_differences(old.modalities, description.modalities)
+    found += data_differences(old.data, description.data)
     before, after = old.train.to_json(), description.train.to_json()
-    for name in MAY_CHANGE_ON_RESUME:
-        before.pop(name), after.pop(name)
-    found += differences(before, after)
+    found += settings_differences(before, after, MAY_CHANGE_ON_RESUME)
     found += differences({"precision": old.precision}, {"precision": description.precision})
-    runs.refuse_differences(out, found)
-    runs.write_description(out, description)
-    return True
+    return found

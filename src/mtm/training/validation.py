@@ -15,17 +15,15 @@ from torch import Tensor, nn
 
 from mtm.core.config import TrainConfig
 from mtm.core.errors import ConfigError
+from mtm.core.names import VALIDATED
 from mtm.core.randomness import Purpose, generator
 from mtm.data.modalities import Modality
 from mtm.data.normalizer import Normalizer
 from mtm.data.segments import Segments
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.masks import MaskFunction, draw_masks
-from mtm.masks.capabilities import NAMED, Question
+from mtm.masks.capabilities import NAMED_MASKS, Question
 from mtm.training.losses import token_errors
-
-CAPABILITIES = ("fd", "id", "bc", "rcbc")
-"""Named masks whose prediction errors are reported."""
 
 BATCH_SIZE = 1024
 
@@ -111,7 +109,7 @@ class Validator:
         totals: dict[str, list[float]],
     ) -> None:
         shown = visible & present
-        predictions = model(values, torch.from_numpy(shown.reshape(len(shown), -1))).values
+        predictions = model(values, torch.from_numpy(shown)).values
         for i, m in enumerate(self.modalities):
             errors = token_errors(m, predictions[m.name], values[m.name])
             for part in self._parts:
@@ -133,10 +131,7 @@ class Validator:
         chosen = question.wanted & present & complete
         if not chosen.any():
             return  # such as a batch of episodes that all lack actions
-        flat = (len(shown), -1)
-        predictions = model(
-            values, torch.from_numpy(shown.reshape(flat)), torch.from_numpy(chosen.reshape(flat))
-        ).values
+        predictions = model(values, torch.from_numpy(shown), torch.from_numpy(chosen)).values
         for i, m in enumerate(self.modalities):
             if m.name not in predictions:
                 continue
@@ -152,9 +147,9 @@ class Validator:
 
 def capabilities_of(config: TrainConfig) -> tuple[str, ...]:
     """What a network with these settings can be asked: a perceptron only what it was trained on."""
-    if config.model.network == "mlp" and config.mask in NAMED:
+    if config.model.network == "mlp" and config.mask in NAMED_MASKS:
         return (config.mask,)
-    return CAPABILITIES
+    return VALIDATED
 
 
 def _possible_questions(
@@ -164,7 +159,7 @@ def _possible_questions(
     questions = {}
     for name in names:
         try:
-            questions[name] = NAMED[name].question(modalities, segment_length)
+            questions[name] = NAMED_MASKS[name].question(modalities, segment_length)
         except ConfigError:
             continue  # such as rcbc without returns: there is nothing to measure
     return questions

@@ -11,12 +11,13 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from mtm.core.errors import ConfigError
+from mtm.core.names import VALIDATED
 from mtm.data.modalities import Modality
 from mtm.data.segments import Segments
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.inference.engine import ask
 from mtm.inference.queries import forward_dynamics
-from mtm.masks.capabilities import NAMED, Question
+from mtm.masks.capabilities import NAMED_MASKS, Question
 from mtm.runs.run import Run
 
 INK, TRUTH, PREDICTION, BASELINE = "#333333", "#7f7f7f", "#d9480f", "#1c7ed6"
@@ -33,7 +34,7 @@ def training_curves(rows: Sequence[Mapping[str, float]], modalities: Sequence[Mo
     for m in modalities:
         _curve(left, rows, f"loss/{m.name}", m.name)
     left.set_title("training loss, by modality")
-    for name in ("fd", "id", "bc", "rcbc", "fd_copy_last"):
+    for name in (*VALIDATED, "fd_copy_last"):
         style = {"linestyle": "--", "color": TRUTH} if name == "fd_copy_last" else {}
         _curve(right, rows, f"val/{name}", name.replace("_", " "), **style)
     right.set_title("held-out error, by capability")
@@ -49,7 +50,7 @@ def training_curves(rows: Sequence[Mapping[str, float]], modalities: Sequence[Mo
 def capability(run: Run, held_out: TrajectoryDataset, name: str) -> Figure:
     """Prediction against truth along a held-out episode, and the mask under it."""
     T = run.model.config.segment_length
-    question = NAMED[name].question(run.modalities, T)
+    question = NAMED_MASKS[name].question(run.modalities, T)
     wanted = [m for i, m in enumerate(run.modalities) if question.wanted[:, i].any()]
     episode = int(np.argmax(held_out.present_steps(wanted[0].name)))
     segments = Segments(held_out.subset([episode]), T)
@@ -184,7 +185,7 @@ def asked_and_got(tasks: Mapping[str, Any], *, discounted: bool = False) -> Figu
         )
     axes.set_xlabel("discounted return asked for" if discounted else "return asked for")
     axes.set_ylabel("return, mean and standard deviation")
-    axes.set_ylim(bottom=min(0, *got))
+    axes.set_ylim(bottom=min(0, *(mean - std for mean, std in zip(got, stds, strict=True))))
     axes.legend(fontsize=8, frameon=False)
     _clean(axes)
     return figure

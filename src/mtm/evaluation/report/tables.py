@@ -1,8 +1,9 @@
-"""Tables in the terminal."""
+"""Numbers as tables: in the terminal, and for the page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -11,29 +12,22 @@ from rich.table import Table
 
 from mtm.control.rollout import EpisodeResults
 from mtm.control.scores import score
+from mtm.core.names import PREDICTION_TASKS, TITLES, VALIDATED
 from mtm.data.loading import short
 from mtm.runs import checkpoint
 from mtm.runs.run import Run
 
-CAPABILITIES = {
-    "fd": "forward dynamics",
-    "id": "inverse dynamics",
-    "bc": "behaviour cloning",
-    "rcbc": "return-conditioned",
-}
-
-
-PLAIN = {"bc": "behaviour cloning", "iql": "IQL", "cql": "CQL", "td3_bc": "TD3+BC"}
+PLAIN = {"bc": TITLES["bc"], "iql": "IQL", "cql": "CQL", "td3_bc": "TD3+BC"}
 """Policies that act without a target."""
 
-CONDITIONED = {"rcbc": "return-conditioned", "dt": "Decision Transformer"}
+CONDITIONED = {"rcbc": TITLES["rcbc"], "dt": "Decision Transformer"}
 """Policies that ask for a return, at several targets."""
 
 
 def print_held_out(run: Run, console: Console | None = None) -> None:
     """Print the held-out errors of a run's last checkpoint."""
     console = console or Console(highlight=False)
-    state = checkpoint.load(run.path / "checkpoints").state
+    state = checkpoint.load(run.path / "checkpoints", optimizer=False).state
     console.print(f"\n{run.path}: step {state.step:,}, {state.seconds:.0f} s of training")
     metrics = state.validation
     if not metrics:
@@ -44,10 +38,10 @@ def print_held_out(run: Run, console: Console | None = None) -> None:
     table.add_column("mask")
     table.add_column("predicted")
     table.add_column("error", justify="right")
-    for name, summary in CAPABILITIES.items():
+    for name in VALIDATED:
         if name in metrics:
             what = "the next state" if name == "fd" else "the action"
-            table.add_row(f"{name} ({summary})", what, f"{metrics[name]:.4f}")
+            table.add_row(f"{name} ({TITLES[name]})", what, f"{metrics[name]:.4f}")
         if name == "fd" and "fd_copy_last" in metrics:
             table.add_row("", "copying the last state instead", f"{metrics['fd_copy_last']:.4f}")
     for m in run.modalities:
@@ -58,32 +52,58 @@ def print_held_out(run: Run, console: Console | None = None) -> None:
     console.print(table)
 
 
+@dataclass(frozen=True)
+class NumberTable:
+    """What was measured, as text: a title, the names of the columns, and rows of cells."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
 def print_evaluation(result: Mapping[str, Any], console: Console | None = None) -> None:
     """Print what `mtm.evaluation.evaluate.evaluate` measured."""
     console = console or Console(highlight=False)
     tasks = result["tasks"]
     console.print(f"\n{result['run']}: step {result['step']:,}, data {short(result['data'])}")
-    if tasks.get("fd") or tasks.get("id"):
-        console.print(_offline_table(tasks))
-    rolls = rolls_of(tasks)
-    if rolls:
-        console.print(_acting_table(rolls))
+    if errors := error_table(tasks):
+        console.print(_in_terminal(errors, labels=1))
+    if acting := acting_table(tasks):
+        console.print(_in_terminal(acting, labels=2))
         console.print(TARGETS_NOTE)
 
 
-def _offline_table(tasks: Mapping[str, Any]) -> Table:
-    table = Table(title="prediction error on held-out episodes", box=SIMPLE_HEAD)
-    table.title_justify = "left"
-    table.add_column("capability")
-    for title in ("normalised", "raw units", "copying the last state"):
-        table.add_column(title, justify="right")
-    for name in ("fd", "id"):
-        if tasks.get(name):
-            e = tasks[name]
+def error_table(tasks: Mapping[str, Any]) -> NumberTable | None:
+    """The errors of prediction, if any were measured."""
+    rows = []
+    for name in PREDICTION_TASKS:
+        if e := tasks.get(name):
             copy = number(e["copy_last"], ".4f") if "copy_last" in e else ""
             normalized = number(e["normalized"], ".4f")
-            table.add_row(CAPABILITIES[name], normalized, f"{e['raw']:.4g}", copy)
-    return table
+            rows.append((TITLES[name], normalized, f"{e['raw']:.4g}", copy))
+    head = ("capability", "normalised", "raw units", "copying the last state")
+    return NumberTable("prediction error on held-out episodes", head, rows) if rows else None
+
+
+def acting_table(tasks: Mapping[str, Any]) -> NumberTable | None:
+    """What every policy earned at every target, if any acted."""
+    rolls = rolls_of(tasks)
+    if not rolls:
+        return None
+    rows = [
+        (
+            policy,
+            chosen,
+            number(roll["target"]),
+            mean_and_std(roll["return"]),
+            mean_and_std(roll["score"], ".1f"),
+            number(roll["length"]["mean"]),
+        )
+        for policy, chosen, roll in rolls
+    ]
+    episodes = rolls[0][2]["episodes"]
+    title = f"acting: mean and standard deviation over {episodes} episodes"
+    return NumberTable(title, ("policy", "target", "asked", "return", "score", "steps"), rows)
 
 
 def rolls_of(tasks: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
@@ -96,8 +116,7 @@ def rolls_of(tasks: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]
             rows += [("  sweep", f"fraction {f}", roll) for f, roll in found["sweep"].items()]
             rows.append(("  best of sweep", "seen after", found["best"]))
     if two := tasks.get("two_stage"):
-        rows.append(("two-stage", "auto", two["auto"]))
-        rows.append(("two-stage", "fixed", two["fixed"]))
+        rows += [(TITLES["two_stage"], target, two[target]) for target in ("auto", "fixed")]
     return rows
 
 
@@ -106,27 +125,6 @@ TARGETS_NOTE = (
     "between the worst and the best. The best of the sweep was chosen by looking at the "
     "environment."
 )
-
-
-def _acting_table(rows: list[tuple[str, str, Mapping[str, Any]]]) -> Table:
-    episodes = rows[0][2]["episodes"]
-    title = f"acting: mean and standard deviation over {episodes} episodes"
-    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.title_justify = "left"
-    table.add_column("policy", no_wrap=True)
-    table.add_column("target", no_wrap=True)
-    for title in ("asked", "return", "score", "steps"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for policy, chosen, roll in rows:
-        table.add_row(
-            policy,
-            chosen,
-            number(roll["target"]),
-            mean_and_std(roll["return"]),
-            mean_and_std(roll["score"], ".1f"),
-            number(roll["length"]["mean"]),
-        )
-    return table
 
 
 def number(value: float | None, form: str = ",.0f") -> str:
@@ -168,3 +166,14 @@ def print_episodes(env_id: str, episodes: EpisodeResults, console: Console | Non
     console.print(table)
     for failure in episodes.failures:
         console.print(f"seed {failure.seed} failed at step {failure.step}: {failure.error}")
+
+
+def _in_terminal(content: NumberTable, *, labels: int) -> Table:
+    """A table for the terminal; the first columns are labels, the others numbers."""
+    table = Table(title=content.title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.title_justify = "left"
+    for i, name in enumerate(content.head):
+        table.add_column(name, justify="left" if i < labels else "right", no_wrap=True)
+    for row in content.rows:
+        table.add_row(*row)
+    return table

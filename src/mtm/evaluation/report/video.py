@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from mtm.control import environments
-from mtm.control.policies import Policy
+from mtm.control.rendering import why_no_frames
 from mtm.core.errors import require
 
 LONGEST = 400
@@ -19,43 +15,51 @@ LONGEST = 400
 EVERY = 2
 """Steps between frames."""
 
+LARGEST_SIDE = 240
+"""Pixels."""
 
-def record(policy: Policy, env_id: str, seed: int, path: Path) -> str:
-    """Record one episode as a GIF; where nothing can be rendered, say what is missing instead.
 
-    Returns:
-        One line for people: where the video is, or why there is none.
+class Film:
+    """The frames of an episode: `watch` of `mtm.control.rollout.rollout`.
+
+    Args:
+        path: The GIF to write.
     """
-    image: Any = require("PIL.Image", extra="report")
-    if sys.platform == "linux" and "DISPLAY" not in os.environ:
-        os.environ.setdefault("MUJOCO_GL", "egl")  # before the simulator is first imported
-    try:
-        frames = _frames(policy, env_id, seed)
-    except Exception as error:  # each OpenGL back end fails in a way of its own
-        return (
-            f"no video: nothing can be rendered here ({type(error).__name__}: {error}). On Debian, "
-            "`apt-get install libegl1 libegl-mesa0` gives an OpenGL back end; set MUJOCO_GL=egl."
-        )
-    pictures = [image.fromarray(frame).resize((240, 240)) for frame in frames]
-    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=33, loop=0)
-    return f"{path}: {len(pictures)} frames"
+
+    def __init__(self, path: str | Path) -> None:
+        self._image: Any = require("PIL.Image", extra="report")
+        self.path = Path(path)
+        self.pictures: list[Any] = []
+
+    def __call__(self, step: int, draw: Callable[[], Any]) -> None:
+        """Take a frame now and then."""
+        if step % EVERY == 0 and len(self.pictures) < LONGEST:
+            picture = self._image.fromarray(draw())
+            picture.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
+            self.pictures.append(picture)
+
+    def save(self) -> str:
+        """Write the file.
+
+        Returns:
+            One line for people: where the video is, or why there is none.
+        """
+        if not self.pictures:
+            return "no video: the episode failed before its first frame."
+        first, *others = self.pictures
+        first.save(self.path, save_all=True, append_images=others, duration=33, loop=0)
+        return f"{self.path}: {len(self.pictures)} frames"
 
 
-def _frames(policy: Policy, env_id: str, seed: int) -> list[Any]:
-    env = environments.make(env_id, render=True)
-    try:
-        state, _ = env.reset(seed=seed)
-        policy.reset(1)
-        frames, done = [env.render()], False
-        for step in range(1, LONGEST * EVERY):
-            action = policy.act(np.asarray(state)[None])[0]
-            state, reward, terminated, truncated, _ = env.step(action)
-            done = bool(terminated or truncated)
-            policy.observe(np.array([reward]), np.array([done]))
-            if step % EVERY == 0:
-                frames.append(env.render())
-            if done:
-                break
-        return frames
-    finally:
-        env.close()
+def film_of(env_id: str, path: str | Path, say: Callable[[str], None] = print) -> Film | None:
+    """A film of an episode in an environment; None, with a notice, where nothing can be drawn.
+
+    Raises:
+        ConfigError: There is no such environment.
+        MissingExtraError: The simulator, or what writes GIFs, is not installed.
+    """
+    film, missing = Film(path), why_no_frames(env_id)
+    if missing is not None:
+        say(f"no video: {missing}")
+        return None
+    return film

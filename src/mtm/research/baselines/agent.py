@@ -31,8 +31,8 @@ from mtm.research.baselines.replay import Scaling
 from mtm.research.baselines.settings import AgentConfig
 from mtm.runs import checkpoint
 from mtm.runs.checkpoint import Which
+from mtm.runs.description import AGENT, reading_description
 from mtm.runs.migrations import FORMAT, agent_settings
-from mtm.runs.run import AGENT, reading_description
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def load_agent(out: str | Path, which: Which | int = "last") -> Agent:
         raise RunError(
             f"{out} has no best checkpoint: agents do not look at held-out episodes. Take the last."
         )
-    saved = checkpoint.load(out / "checkpoints", which)
+    saved = checkpoint.load(out / "checkpoints", which, optimizer=False)
     with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and replaced below
         scaling = Scaling.of(description.modalities, description.normalizer)
         learner = make_learner(description.name, description.config, scaling)

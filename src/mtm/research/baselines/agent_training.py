@@ -1,4 +1,4 @@
-"""From data and settings to a trained agent: one loop for all of them.
+"""From data and settings to a trained agent, whichever it is.
 
 The batch and the noise of step k are functions of (seed, k), so that an agent that was stopped and
 resumed is the same to the bit as one that was not.
@@ -6,18 +6,16 @@ resumed is the same to the bit as one that was not.
 
 from __future__ import annotations
 
-import contextlib
-import time
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
-from rich.console import Console
 from torch import nn
 
 from mtm.core.config import ReturnsConfig
-from mtm.core.config_io import differences
-from mtm.core.progress import StepProgress
+from mtm.core.progress import silence
 from mtm.core.randomness import Purpose, generator
 from mtm.core.system import available_cores, keep_freed_memory
 from mtm.data import loading
@@ -35,19 +33,28 @@ from mtm.research.baselines.learner import Learner, make_learner
 from mtm.research.baselines.replay import Scaling
 from mtm.research.baselines.settings import AgentConfig, check_agent
 from mtm.research.baselines.transitions import check_modalities
-from mtm.runs import checkpoint
-from mtm.runs import run as runs
-from mtm.runs.checkpoint import State
-from mtm.training.optimization import check_finite, gradient_norm
-from mtm.training.trackers import MetricsFile
+from mtm.runs.description import (
+    data_differences,
+    schema_differences,
+    settings_differences,
+    summarize,
+)
+from mtm.runs.directory import opened
+from mtm.training.optimization import gradient_norm
+from mtm.training.scaffold import Look, Loop, Schedule, Trainer, check_stop_at
+from mtm.training.threads import restored_threads
+from mtm.training.trackers import MetricsFile, Tracker
 
 MAY_CHANGE_ON_RESUME = ("steps", "log_every", "checkpoint_every")
 """Settings that change how an agent's training goes on, not what it is."""
+
+KEPT_CHECKPOINTS = 2
 
 EPISODE_RETURNS = ReturnsConfig(kind="sum")
 """Targets of agents are plain sums of rewards."""
 
 
+@restored_threads()
 def train_agent(
     name: str,
     data: DataSpec | TrajectoryDataset,
@@ -55,6 +62,8 @@ def train_agent(
     out: str | Path,
     *,
     resume: bool = False,
+    overwrite: bool = False,
+    stop_at: int | None = None,
     silent: bool = False,
 ) -> Agent:
     """Train an agent on the CPU and leave it in the directory `out`.
@@ -66,6 +75,8 @@ def train_agent(
         config: Settings; `agent_config(name)` is a start.
         out: The directory.
         resume: Go on with the agent that `out` holds; start one if it holds none.
+        overwrite: Replace what `out` holds.
+        stop_at: End this sitting at that step; learning rates still run over all steps.
         silent: Show nothing.
 
     Returns:
@@ -76,14 +87,16 @@ def train_agent(
     """
     out = Path(out)
     check_agent(name)
-    source = loading.as_dataset(data, config.reading)
+    check_stop_at(stop_at)
+    with silence(silent):
+        source = loading.as_dataset(data, config.reading)
     if source.metadata.origin is not None:
         config = replace(config, reading=source.metadata.origin.reading)
     prepared = _prepare(source)
     training = prepared
     if config.validation_fraction > 0:
         training, _ = prepared.split(config.validation_fraction, config.seed)
-    summary = runs.summarize(source, prepared, EPISODE_RETURNS)
+    summary = summarize(source, prepared, EPISODE_RETURNS)
     normalizer = Normalizer.fit(training)
     description = AgentDescription(name, config, prepared.modalities, normalizer, summary)
     torch.set_num_threads(min(torch.get_num_threads(), available_cores()))
@@ -92,8 +105,10 @@ def train_agent(
         torch.manual_seed(config.seed)
         learner = make_learner(name, config, Scaling.of(prepared.modalities, normalizer))
         learner.prepare(training)
-        resuming = _open(out, description, resume)
-        _learn(learner, config, out, f"training {name}", resuming, silent)
+        found = partial(_differences, out, description)
+        with opened(out, description, found, resume=resume, overwrite=overwrite) as resuming:
+            trainer = _AgentTrainer(name, learner)
+            Loop(trainer, out, resume=resuming, silent=silent).run(stop_at)
     return load_agent(out)
 
 
@@ -104,68 +119,64 @@ def _prepare(source: TrajectoryDataset) -> TrajectoryDataset:
     return add_returns(source.select(names), EPISODE_RETURNS)
 
 
-def _open(out: Path, description: AgentDescription, resume: bool) -> bool:
-    """Make or check the directory; returns whether to go on from a checkpoint."""
-    if not (resume and (out / "config.json").exists()):
-        runs.create(out, description)
-        return False
+def _differences(out: Path, description: AgentDescription) -> list[str]:
+    """What differs from the agent that a directory holds, so that it cannot go on with that."""
     old = read_agent_description(out)
     found = [] if old.name == description.name else [f"agent: {old.name} -> {description.name}"]
-    found += runs.schema_differences(old.modalities, description.modalities)
-    found += runs.data_differences(old.data, description.data)
+    found += schema_differences(old.modalities, description.modalities)
+    found += data_differences(old.data, description.data)
     before, after = old.config.to_json(), description.config.to_json()
-    for setting in MAY_CHANGE_ON_RESUME:
-        before.pop(setting), after.pop(setting)
-    runs.refuse_differences(out, [*found, *differences(before, after)])
-    runs.write_description(out, description)
-    return True
+    return found + settings_differences(before, after, MAY_CHANGE_ON_RESUME)
 
 
-def _learn(
-    learner: Learner, config: AgentConfig, out: Path, title: str, resuming: bool, silent: bool
-) -> None:
-    """Take the remaining steps, logging and saving now and then."""
-    adam = torch.optim.AdamW(learner.groups(), fused=True)
-    folder = out / "checkpoints"
-    state = checkpoint.restore(folder, learner, adam) if resuming else State(0, 0.0, {})
-    learner.train()
-    began = time.monotonic() - state.seconds
-    progress = StepProgress(title, config.steps, state.step, Console(quiet=silent, highlight=False))
-    metrics = MetricsFile(out / "metrics.csv", ["loss", "seconds"], resume_after=state.step)
-    total, counted = torch.zeros(()), 0
-    with progress, contextlib.closing(metrics):
-        for step in range(state.step + 1, config.steps + 1):
-            total += _step(learner, adam, step - 1)
-            counted += 1
-            is_save_step = step == config.steps or step % config.checkpoint_every == 0
-            # Logging looks whether all is finite, so that what is saved is sound.
-            if is_save_step or step % config.log_every == 0:
-                loss, seconds = float(total) / counted, time.monotonic() - began
-                norm = float(gradient_norm(learner.parameters()))
-                check_finite(step, loss, norm, "a lower learning rate")
-                metrics.log(step, {"loss": loss, "seconds": seconds})
-                progress.at(step, f"loss {loss:.3f}  {progress.rate(step):,.0f} steps/s")
-                total, counted = torch.zeros(()), 0
-            else:
-                progress.at(step)
-            if is_save_step:
-                now = State(step, time.monotonic() - began, {})
-                checkpoint.save(
-                    folder, now, learner.state_dict(), checkpoint.optimizer_tensors(adam)
-                )
-                checkpoint.prune(folder, keep=2)
+class _AgentTrainer(Trainer):
+    """Takes the steps of any learner.
 
+    Args:
+        name: Which agent it is.
+        learner: Ready to draw batches.
+    """
 
-def _step(learner: Learner, adam: torch.optim.AdamW, step: int) -> torch.Tensor:
-    """One optimizer step, counted from 0; returns the loss."""
-    rng = generator(learner.config.seed, Purpose.DROPOUT, step)
-    torch.manual_seed(int(rng.integers(2**62)))
-    learner.before_step(adam, step)
-    loss = torch.stack(list(learner.losses(step).values())).sum()
-    adam.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    if learner.clip_norm > 0:
-        nn.utils.clip_grad_norm_(learner.parameters(), learner.clip_norm)
-    adam.step()
-    learner.after_step(step)
-    return loss.detach()
+    def __init__(self, name: str, learner: Learner) -> None:
+        self.title, self.network = f"training {name}", learner.train()
+        self._learner, config = learner, learner.config
+        self.schedule = Schedule(
+            steps=config.steps,
+            log_every=config.log_every,
+            measure_every=config.steps,  # there is nothing to measure
+            save_every=config.checkpoint_every,
+            keep=KEPT_CHECKPOINTS,
+        )
+        self._adam = torch.optim.AdamW(learner.groups(), fused=True)
+        self.optimizers = (self._adam,)
+        self._total, self._counted = torch.zeros(()), 0
+
+    def step(self, step: int) -> None:
+        """Take an optimizer step, counted from 0."""
+        learner, adam = self._learner, self._adam
+        rng = generator(learner.config.seed, Purpose.DROPOUT, step)
+        torch.manual_seed(int(rng.integers(2**62)))
+        learner.before_step(adam, step)
+        loss = torch.stack(list(learner.losses(step).values())).sum()
+        adam.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        if learner.clip_norm > 0:
+            nn.utils.clip_grad_norm_(learner.parameters(), learner.clip_norm)
+        adam.step()
+        learner.after_step(step)
+        self._total += loss.detach()
+        self._counted += 1
+
+    def look(self, seconds: float) -> Look:
+        """The mean loss since the last look."""
+        loss = float(self._total) / self._counted
+        self._total, self._counted = torch.zeros(()), 0
+        return Look({"loss": loss}, loss, float(gradient_norm(self._learner.parameters())))
+
+    def trackers(self, out: Path, resume_after: int) -> list[Tracker]:
+        """A metrics file."""
+        return [MetricsFile(out / "metrics.csv", ["loss", "seconds"], resume_after)]
+
+    def status(self, row: Mapping[str, float], rate: float) -> str:
+        """The loss and the speed."""
+        return f"loss {row['loss']:.3f}  {rate:,.0f} steps/s"

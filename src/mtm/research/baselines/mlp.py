@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mtm.core.config import TrainConfig
-from mtm.research.baselines.specialised import SEGMENT_LENGTHS, Capability, specialised_config
+from mtm.core.names import Capability
+from mtm.research.baselines.specialised import SEGMENT_LENGTHS, specialised_config
 
 
 def mlp_config(capability: Capability, scale: str = "cpu") -> TrainConfig:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, TypeAlias, get_args
 
 from mtm.core.config import TrainConfig, preset
 from mtm.core.errors import ConfigError, unknown
-
-Capability: TypeAlias = Literal["bc", "rcbc", "id", "fd"]
+from mtm.core.names import CAPABILITIES, Capability
 
 SEGMENT_LENGTHS: dict[Capability, int] = {"bc": 1, "rcbc": 1, "id": 2, "fd": 2}
 """The shortest segment that each capability needs."""
@@ -24,6 +22,6 @@ def specialised_config(capability: Capability, scale: str = "cpu") -> TrainConfi
     Raises:
         ConfigError: There is no such capability or preset.
     """
-    if capability not in get_args(Capability):
-        raise ConfigError(unknown("capability", capability, get_args(Capability)))
+    if capability not in CAPABILITIES:
+        raise ConfigError(unknown("capability", capability, CAPABILITIES))
     return replace(preset(scale), mask=capability)

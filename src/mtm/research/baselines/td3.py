@@ -10,24 +10,24 @@ to the bit.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from rich.console import Console
 
 from mtm.control.environments import check_spaces, make
 from mtm.control.memoryless_policy import ReflexPolicy
 from mtm.control.rollout import rollout
 from mtm.core.config_io import differences
 from mtm.core.errors import ConfigError, DataError, RunError, require
-from mtm.core.progress import StepProgress
+from mtm.core.progress import silence
 from mtm.core.system import keep_freed_memory
 from mtm.core.versions import versions
 from mtm.data import loading
@@ -37,17 +37,18 @@ from mtm.data.modalities import Modality
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.research.baselines.agent_training import EPISODE_RETURNS
 from mtm.research.baselines.td3_config import TD3Config
-from mtm.research.baselines.td3_curve import COLUMNS, CURVE_FILE, Curve, read_curve
+from mtm.research.baselines.td3_curve import Curve, CurveFile, read_curve
 from mtm.research.baselines.transitions import check_modalities
-from mtm.runs import checkpoint
-from mtm.runs import run as runs
-from mtm.runs.checkpoint import State
+from mtm.runs.description import TD3, data_differences, summarize
+from mtm.runs.directory import opened
 from mtm.runs.run import Run, load_run
-from mtm.training.optimization import check_finite, gradient_norm
-from mtm.training.trackers import MetricsFile
+from mtm.training.optimization import gradient_norm
+from mtm.training.scaffold import Look, Loop, Schedule, Trainer, check_stop_at
+from mtm.training.trackers import Tracker
 
 if TYPE_CHECKING:
     from mtm.research.baselines.td3_agent import TD3Agent
+    from mtm.research.baselines.td3_data import EncodedTransitions
 
 EXTRA = "baselines"
 
@@ -62,6 +63,8 @@ def train_td3(
     *,
     encoder_run: str | Path | Run | None = None,
     resume: bool = False,
+    overwrite: bool = False,
+    stop_at: int | None = None,
     silent: bool = False,
 ) -> Curve:
     """Train TD3 on logged data and evaluate it in the data's environment on the way.
@@ -72,10 +75,12 @@ def train_td3(
         out: The directory to write to.
         encoder_run: A pretrained run, or its directory; for all variants but `raw`.
         resume: Go on with the run that `out` holds; start one if it holds none.
+        overwrite: Replace what `out` holds.
+        stop_at: End this sitting at that update.
         silent: Show nothing.
 
     Returns:
-        The evaluations.
+        The evaluations so far; there may be none if a signal ended the training.
 
     Raises:
         MTMError: Of the kind that says what is wrong: data, settings or directory.
@@ -85,15 +90,12 @@ def train_td3(
     from mtm.research.baselines.td3_agent import TD3Agent
 
     out = Path(out)
+    check_stop_at(stop_at)
     run = _pretrained(config, encoder_run)
-    source = loading.as_dataset(data)
+    with silence(silent):
+        source = loading.as_dataset(data)
     states, actions = _check_data(source)
-    env_id = environment_to_act_in(source.metadata)
-    if env_id is None:
-        raise ConfigError(
-            "the data name no environment to evaluate on. Name a task, as in "
-            "exorl:walk:DIRECTORY, or set it with data.with_metadata(env_id=...)."
-        )
+    env_id = _environment(source)
     low, high = _bounds(env_id, states, actions)
     if run is not None:
         _check_run(run, states, actions)
@@ -101,69 +103,68 @@ def train_td3(
     with torch.random.fork_rng(devices=[]):  # the caller's generator is left alone
         torch.manual_seed(config.seed)
         agent = TD3Agent(config, states.size, low, high, run)
-        summary = runs.summarize(source, source, EPISODE_RETURNS)
+        summary = summarize(source, source, EPISODE_RETURNS)
         description = _Description(config, env_id, summary, _digest(agent))
-        resuming = _open(out, description, resume)
-        policy = ReflexPolicy(agent.act, states, actions)
-        training = _Training(agent, policy, config, source, env_id, out)
-        training.run(resuming=resuming, silent=silent)
+        found = partial(_differences, out, description)
+        with opened(out, description, found, resume=resume, overwrite=overwrite) as resuming:
+            began = time.monotonic()
+            batches = agent.transitions(source)
+            spent = time.monotonic() - began
+            policy = ReflexPolicy(agent.act, states, actions)
+            trainer = _TD3Trainer(agent, policy, config, batches, env_id)
+            Loop(trainer, out, resume=resuming, silent=silent, spent=spent).run(stop_at)
     return read_curve(out)
 
 
-class _Training:
-    """Takes updates, evaluates, saves."""
+class _TD3Trainer(Trainer):
+    """Takes updates, and lets the actor act now and then.
+
+    Args:
+        agent: What is trained.
+        policy: Acts as it does.
+        config: Settings.
+        batches: To learn from.
+        env_id: Where to act.
+    """
+
+    cure = "a lower learning_rate"
+    counts_steps_only = True  # evaluations would drown the updates that they look at
 
     def __init__(
         self,
         agent: TD3Agent,
         policy: ReflexPolicy,
         config: TD3Config,
-        data: TrajectoryDataset,
+        batches: EncodedTransitions,
         env_id: str,
-        out: Path,
     ) -> None:
-        self.agent, self.policy, self.config = agent, policy, config
-        self.data, self.env_id, self.out = data, env_id, out
+        self.title = f"TD3 {config.variant}"
+        self.network, self.optimizers = agent, (agent.adam,)
+        every = config.evaluate_every
+        self.schedule = Schedule(config.updates, every, every, every, keep=1)
+        self._agent, self._policy, self._config = agent, policy, config
+        self._batches, self._env_id = batches, env_id
+        self._losses, self._counted = torch.zeros(2), 0
 
-    def run(self, *, resuming: bool, silent: bool) -> None:
-        """All updates that are missing."""
-        config = self.config
-        state = State(0, 0.0, {})
-        if resuming:
-            state = checkpoint.restore(self.out / "checkpoints", self.agent, self.agent.adam)
-        began = time.monotonic()
-        batches = self.agent.transitions(self.data)
-        seconds = state.seconds if state.step else time.monotonic() - began
-        curve = MetricsFile(self.out / CURVE_FILE, COLUMNS, resume_after=state.step)
-        progress = StepProgress(
-            f"TD3 {config.variant}",
-            config.updates,
-            state.step,
-            Console(quiet=silent, highlight=False),
-        )
-        noise, losses, since = (config.noise, config.noise_limit), torch.zeros(2), state.step
-        with progress, contextlib.closing(curve):
-            for step in range(state.step + 1, config.updates + 1):
-                began = time.monotonic()
-                batch = batches.batch(config.batch_size, noise, config.seed, step - 1)
-                losses += self.agent.update(batch)
-                seconds += time.monotonic() - began
-                progress.at(step)
-                if step % config.evaluate_every and step != config.updates:
-                    continue
-                critic, actor = (losses / (step - since)).tolist()
-                norm = float(gradient_norm(self.agent.parameters()))
-                check_finite(step, critic + actor, norm, "a lower learning_rate")
-                row = self._evaluate(step) | {"critic_loss": critic, "actor_loss": actor}
-                curve.log(step, row | {"seconds": seconds})
-                self._save(State(step, seconds, {}))
-                losses, since = torch.zeros(2), step
-                progress.at(step, f"return {row['return_mean']:,.1f}")
+    def step(self, step: int) -> None:
+        """Take an update, counted from 0."""
+        config = self._config
+        noise = (config.noise, config.noise_limit)
+        batch = self._batches.batch(config.batch_size, noise, config.seed, step)
+        self._losses += self._agent.update(batch)
+        self._counted += 1
 
-    def _evaluate(self, step: int) -> dict[str, float]:
+    def look(self, seconds: float) -> Look:
+        """The mean losses since the last look."""
+        critic, actor = (self._losses / self._counted).tolist()
+        self._losses, self._counted = torch.zeros(2), 0
+        metrics = {"critic_loss": critic, "actor_loss": actor}
+        return Look(metrics, critic + actor, float(gradient_norm(self._agent.parameters())))
+
+    def measure(self, step: int) -> dict[str, float]:
         """Mean and standard deviation of the returns of some episodes, always the same starts."""
-        count = self.config.evaluation_episodes
-        episodes = rollout({"td3": self.policy}, self.env_id, episodes=count)["td3"]
+        count = self._config.evaluation_episodes
+        episodes = rollout({"td3": self._policy}, self._env_id, episodes=count)["td3"]
         if episodes.failures:
             raise RunError(
                 f"the evaluation after {step} updates failed: {episodes.failures[0].error}"
@@ -173,10 +174,13 @@ class _Training:
             "return_std": float(episodes.returns.std()),
         }
 
-    def _save(self, state: State) -> None:
-        folder, averages = self.out / "checkpoints", checkpoint.optimizer_tensors(self.agent.adam)
-        checkpoint.save(folder, state, self.agent.state_dict(), averages)
-        checkpoint.prune(folder, keep=1)
+    def trackers(self, out: Path, resume_after: int) -> list[Tracker]:
+        """The learning curve."""
+        return [CurveFile(out, resume_after)]
+
+    def status(self, row: Mapping[str, float], rate: float) -> str | None:
+        """The mean return, where there was an evaluation."""
+        return f"return {row['return_mean']:,.1f}" if "return_mean" in row else None
 
 
 @dataclass(frozen=True)
@@ -191,12 +195,23 @@ class _Description:
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {
-            runs.TD3: asdict(self.config),
+            TD3: asdict(self.config),
             "environment": self.env_id,
             "data": self.data,
             "encoder": self.encoder,
             "versions": versions(("torchrl", "tensordict")),
         }
+
+
+def _environment(data: TrajectoryDataset) -> str:
+    """Where to evaluate."""
+    env_id = environment_to_act_in(data.metadata)
+    if env_id is None:
+        raise ConfigError(
+            "the data name no environment to evaluate on. Name a task, as in "
+            "exorl:walk:DIRECTORY, or set it with data.with_metadata(env_id=...)."
+        )
+    return env_id
 
 
 def _check_data(data: TrajectoryDataset) -> tuple[Modality, Modality]:
@@ -255,25 +270,18 @@ def _digest(agent: TD3Agent) -> str | None:
     return digest.hexdigest()[:16] if found else None
 
 
-def _open(out: Path, description: _Description, resume: bool) -> bool:
-    """Make or check the directory; returns whether to go on from a checkpoint."""
-    file = out / "config.json"
-    if not (resume and file.exists()):
-        runs.create(out, description)
-        return False
-    now = description.to_json()
+def _differences(out: Path, description: _Description) -> list[str]:
+    """What differs from the training that a directory holds, so that it cannot go on with that."""
+    file, now = out / "config.json", description.to_json()
     try:
         old = json.loads(file.read_text())
-        found = runs.data_differences(old["data"], now["data"])
-        found += differences(_compared(old), _compared(now))
+        found = data_differences(old["data"], now["data"])
+        return found + differences(_compared(old), _compared(now))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(f"{file} is damaged ({error!r}). Choose another directory.") from error
-    runs.refuse_differences(out, found)
-    runs.write_description(out, description)
-    return True
 
 
 def _compared(plain: dict[str, Any]) -> dict[str, Any]:
     """What must be the same to go on, besides the data."""
-    settings = {k: v for k, v in plain[runs.TD3].items() if k not in MAY_CHANGE_ON_RESUME}
-    return {runs.TD3: settings} | {key: plain[key] for key in ("environment", "encoder")}
+    settings = {k: v for k, v in plain[TD3].items() if k not in MAY_CHANGE_ON_RESUME}
+    return {TD3: settings} | {key: plain[key] for key in ("environment", "encoder")}

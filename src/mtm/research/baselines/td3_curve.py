@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from mtm.training.trackers import read_metrics
+from mtm.training.trackers import MetricsFile, read_metrics
 
 Unit: TypeAlias = Literal["updates", "seconds"]
 
@@ -42,7 +42,24 @@ class Point:
 
 
 Curve: TypeAlias = list[Point]
-"""At least one, in order."""
+"""In order."""
+
+
+class CurveFile(MetricsFile):
+    """`curve.csv`: a row per evaluation. A training that stops between two saves, but adds none.
+
+    Args:
+        out: The directory.
+        resume_after: As for `MetricsFile`.
+    """
+
+    def __init__(self, out: Path, resume_after: int = 0) -> None:
+        super().__init__(out / CURVE_FILE, COLUMNS, resume_after)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Append a row, if it has returns."""
+        if "return_mean" in metrics:
+            super().log(step, metrics)
 
 
 def read_curve(out: Path) -> Curve:

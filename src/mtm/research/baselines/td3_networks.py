@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mtm.inference.encoders import StateActionEncoder, StateEncoder
 from mtm.research.baselines.td3_config import TD3Config
+from mtm.research.perceptron import normalised_perceptron
 from mtm.runs.run import Run
 
 
@@ -65,15 +66,8 @@ class StateActionPair(nn.Module):
 
 
 def head(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    """ExORL's network: a normalised layer, then two more; orthogonal weights to begin with."""
-    layers = nn.Sequential(
-        nn.Linear(inputs, hidden),
-        nn.LayerNorm(hidden),
-        nn.Tanh(),
-        nn.Linear(hidden, hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, outputs),
-    )
+    """ExORL's network, with orthogonal weights to begin with, as its authors have them."""
+    layers = normalised_perceptron(inputs, hidden, outputs)
     for layer in layers:
         if isinstance(layer, nn.Linear):
             nn.init.orthogonal_(layer.weight)

@@ -14,7 +14,7 @@ CELLS = 40
 OUTSIDE = 0.1
 """Percent of the pooled states beyond each edge of the grid; they count to its outermost cells."""
 
-NAMED = {"dmc:walker": {"torso height": 14, "horizontal velocity": 16}}
+NAMED_MASKS = {"dmc:walker": {"torso height": 14, "horizontal velocity": 16}}
 """Quantities to draw, and where they are in an observation, by the beginning of the id."""
 
 
@@ -57,7 +57,7 @@ class Coverage:
 def make_grid(env_id: str, states: NDArray[Any]) -> Grid:
     """The grid that fits states, (N, size): known quantities, else two principal components."""
     size = states.shape[1]
-    known = next((q for start, q in NAMED.items() if env_id.startswith(start)), None)
+    known = next((q for start, q in NAMED_MASKS.items() if env_id.startswith(start)), None)
     if known is not None:
         names = tuple(known)
         mean, axes = np.zeros(size), np.eye(size)[:, list(known.values())]

@@ -17,6 +17,7 @@ from mtm.core.errors import RunError
 from mtm.research.collect.episodes import Replay, ReplayBatch
 from mtm.research.collect.protorl import IntrinsicReward, Nearest, Prototypes, follow
 from mtm.research.collect.recorder import Sizes
+from mtm.research.perceptron import normalised_perceptron
 
 RewardName: TypeAlias = Literal["protorl", "knn", "random"]
 REWARDS: tuple[str, ...] = get_args(RewardName)
@@ -54,7 +55,7 @@ class Explorer(nn.Module):
         observation, action = sizes
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.actor = nn.Sequential(_mlp(observation, width, action), nn.Tanh())
+            self.actor = nn.Sequential(normalised_perceptron(observation, width, action), nn.Tanh())
             self.critics = _Critics(observation + action, width)
             self.target_critics = _Critics(observation + action, width).requires_grad_(False)
             self.intrinsic: IntrinsicReward = (
@@ -162,21 +163,9 @@ class _Critics(nn.Module):
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
-        self.networks = nn.ModuleList(_mlp(size, width, 1) for _ in range(2))
+        self.networks = nn.ModuleList(normalised_perceptron(size, width, 1) for _ in range(2))
 
     def forward(self, states: Tensor, actions: Tensor) -> Tensor:
         """(B, observation) and (B, action) to (2, B)."""
         both = torch.cat([states, actions], dim=1)
         return torch.stack([network(both).squeeze(1) for network in self.networks])
-
-
-def _mlp(size: int, width: int, out: int) -> nn.Sequential:
-    """Two hidden layers; the norm after the first keeps exploring agents from saturating."""
-    return nn.Sequential(
-        nn.Linear(size, width),
-        nn.LayerNorm(width),
-        nn.Tanh(),
-        nn.Linear(width, width),
-        nn.ReLU(),
-        nn.Linear(width, out),
-    )

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mtm.core.names import ACTING_TASKS, CAPABILITIES
 from mtm.research.experiments import paper, pictures, recipes
 from mtm.research.experiments.data import DataFacts
 from mtm.research.experiments.over_seeds import Number, is_ahead, text
-from mtm.research.experiments.recipes import CAPABILITIES
 from mtm.research.experiments.result_tables import (
     CHECKPOINTS,
     ERRORS,
@@ -41,6 +41,7 @@ DATA = {
     "paper": (*_LOCOMOTION, "d4rl:pen-expert-v1", "d4rl:door-expert-v1"),
 }
 
+ACTING = tuple(task for task in CAPABILITIES if task in ACTING_TASKS)
 METHODS = ("mlp", "s-mtm", "mtm")
 COLUMNS = (
     *("data", "task", "MLP", "S-MTM", "MTM", "MTM ≳ S-MTM?"),
@@ -186,7 +187,7 @@ def _claims(results: Sequence[Result], sets: Sequence[DataFacts]) -> list[Claim]
 def _pictures(results: Sequence[Result], sets: Sequence[DataFacts], out: Path) -> list[str]:
     drawn = []
     for name, ylabel, tasks, log in (
-        ("acting", "score, higher is better", ("bc", "rcbc"), False),
+        ("acting", "score, higher is better", ACTING, False),
         ("prediction", "error, lower is better", ERRORS, True),
     ):
         panels = {

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mtm.core.errors import DataError
+from mtm.core.names import ACTING_TASKS
 from mtm.research.experiments import missing, pictures, recipes
 from mtm.research.experiments.data import DataFacts, facts
 from mtm.research.experiments.over_seeds import Lead, Number, text
@@ -36,8 +37,6 @@ DATA = {
         *("d4rl:pen-expert-v1", "d4rl:door-expert-v1"),
     ),
 }
-
-ACTING = ("bc", "rcbc", "two_stage")
 
 LABELLED_STEPS = 10_000
 """With actions in the paper: 1 % of a million."""
@@ -75,7 +74,9 @@ def at_shares(scale: Scale, data: str, seeds: int, shares: Iterable[float]) -> l
             for name, data_of in (("MTM", labelled), ("Heteromodal", missing.heteromodal(share))):
                 changes, label = data_of | masks, f"{name}, {what}"
                 listed.append(
-                    recipes.masked(scale, data, seed, tasks=ACTING, changes=changes, name=label)
+                    recipes.masked(
+                        scale, data, seed, tasks=ACTING_TASKS, changes=changes, name=label
+                    )
                 )
     return listed
 

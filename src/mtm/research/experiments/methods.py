@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from mtm.core.errors import ConfigError, unknown
+from mtm.research.baselines.settings import AGENTS
 from mtm.research.experiments.spec import RunSpec
 
 Method: TypeAlias = Callable[[RunSpec, Path, Sequence[Path]], dict[str, Any]]
@@ -21,15 +22,12 @@ METHODS: dict[str, str] = {
     "mtm": "mtm.research.experiments.train_masked:run",
     "s-mtm": "mtm.research.experiments.train_masked:run",
     "mlp": "mtm.research.experiments.train_masked:run",
-    "dt": "mtm.research.experiments.train_agent:run",
-    "iql": "mtm.research.experiments.train_agent:run",
-    "cql": "mtm.research.experiments.train_agent:run",
-    "td3_bc": "mtm.research.experiments.train_agent:run",
+    **dict.fromkeys(AGENTS, "mtm.research.experiments.train_agent:run"),
     "td3": "mtm.research.experiments.train_td3:run",
 }
 """Name -> `module:function`, imported when first used."""
 
-EXTRAS = dict.fromkeys(("dt", "iql", "cql", "td3_bc", "td3"), "torchrl")
+EXTRAS = dict.fromkeys((*AGENTS, "td3"), "torchrl")
 """Method -> the library of the extra `baselines` that it needs."""
 
 

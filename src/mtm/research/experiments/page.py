@@ -157,14 +157,19 @@ def _provenance(about: Mapping[str, Any]) -> str:
 
 def _markdown(table: Table) -> str:
     def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        return "| " + " | ".join(_line(cell).replace("|", "\\|") for cell in cells) + " |"
 
     rule = "|" + "---|" * len(table.columns)
     return "\n".join([line(table.columns), rule, *(line(row) for row in table.rows)])
 
 
 def _list(lines: Sequence[str]) -> str:
-    return "\n".join("- " + line.replace("\n", " ") for line in lines)
+    return "\n".join("- " + _line(line) for line in lines)
+
+
+def _line(text: str) -> str:
+    """Text that stays on its line; names of data and messages of errors bring no HTML."""
+    return text.replace("\n", " ").replace("<", "&lt;")
 
 
 def _csv(records: Sequence[Mapping[str, Any]]) -> str:

@@ -12,12 +12,10 @@ from pathlib import PurePath
 from typing import Any
 
 from mtm.core.config import TrainConfig
+from mtm.core.names import CAPABILITIES
 from mtm.research.baselines import agent_config, mlp_config, specialised_config
 from mtm.research.experiments.scales import Scale
 from mtm.research.experiments.spec import RunSpec
-
-CAPABILITIES = ("bc", "rcbc", "id", "fd")
-"""In the paper's order."""
 
 NAMES = {
     "mtm": "MTM",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
+from mtm.core.names import CAPABILITIES, PREDICTION_TASKS
 from mtm.research.experiments.data import DataFacts
 from mtm.research.experiments.over_seeds import Lead, Number, is_ahead
 from mtm.research.experiments.runner import Result
@@ -13,7 +14,7 @@ from mtm.research.experiments.runner import Result
 Verdict: TypeAlias = Literal["holds", "does not hold", "not measured"]
 Which: TypeAlias = Literal["last", "best"]
 CHECKPOINTS: tuple[Which, ...] = get_args(Which)
-ERRORS = ("id", "fd")
+ERRORS = tuple(task for task in CAPABILITIES if task in PREDICTION_TASKS)
 """Tasks that are measured as errors: lower is better."""
 
 NOT_RUN = "not run"

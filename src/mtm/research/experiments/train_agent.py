@@ -9,6 +9,7 @@ from typing import Any
 from mtm.core.errors import RunError
 from mtm.evaluation.evaluate import Request
 from mtm.research.baselines import AgentConfig, evaluate_agent, train_agent
+from mtm.research.experiments.methods import Stopped
 from mtm.research.experiments.spec import RunSpec
 from mtm.runs import checkpoint
 
@@ -19,14 +20,20 @@ def run(spec: RunSpec, folder: Path, needs: Sequence[Path]) -> dict[str, Any]:
     Returns:
         As `train_masked.run`, with one task of the agent's name. Agents do not look
         at held-out episodes, so that `best` is `last`.
+
+    Raises:
+        Stopped: A signal ended the training early.
+        RunError: The returns could not be measured.
     """
     config = AgentConfig.from_json(spec.settings["agent"])
     agent = train_agent(spec.method, spec.data, config, folder, resume=True, silent=True)
+    if agent.step < config.steps:
+        raise Stopped
     notices: list[str] = []
     request = Request(**spec.settings["evaluate"])
     tasks = evaluate_agent(agent, request, say=notices.append)["tasks"]
     if tasks[spec.method] is None:
         raise RunError(f"could not measure returns: {' '.join(notices)}")
     last = {"step": agent.step, "tasks": tasks, "notices": notices}
-    seconds = checkpoint.load(folder / "checkpoints").state.seconds
+    seconds = checkpoint.load(folder / "checkpoints", optimizer=False).state.seconds
     return {"seconds": seconds, "last": last, "best": last}

@@ -33,7 +33,7 @@ def run(spec: RunSpec, folder: Path, needs: Sequence[Path]) -> dict[str, Any]:
     if last.step < config.steps:
         raise Stopped
     result: dict[str, Any] = {
-        "seconds": checkpoint.load(folder / "checkpoints").state.seconds,
+        "seconds": checkpoint.load(folder / "checkpoints", optimizer=False).state.seconds,
     }
     request = spec.settings.get("evaluate")
     if request is None:

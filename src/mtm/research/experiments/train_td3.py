@@ -10,6 +10,7 @@ from typing import Any
 from mtm.core.config_io import from_plain
 from mtm.research.baselines.td3 import train_td3
 from mtm.research.baselines.td3_config import TD3Config
+from mtm.research.experiments.methods import Stopped
 from mtm.research.experiments.spec import RunSpec
 
 
@@ -18,8 +19,13 @@ def run(spec: RunSpec, folder: Path, needs: Sequence[Path]) -> dict[str, Any]:
 
     Returns:
         `curve`: the fields of `td3_curve.Point` for every evaluation, and `seconds`.
+
+    Raises:
+        Stopped: A signal ended the training early.
     """
     config = from_plain(spec.settings["td3"], TD3Config())
     pretrained = needs[0] if needs else None
     curve = train_td3(spec.data, config, folder, encoder_run=pretrained, resume=True, silent=True)
+    if not curve or curve[-1].updates < config.updates:
+        raise Stopped
     return {"curve": [asdict(point) for point in curve], "seconds": curve[-1].seconds}

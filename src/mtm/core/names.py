@@ -1,0 +1,43 @@
+"""The names of masks, capabilities and tasks, each list once.
+
+This module imports neither torch nor numpy: settings and the command line are checked with it. What
+a mask shows is in `mtm.masks`, under the same names.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+Capability: TypeAlias = Literal["bc", "rcbc", "id", "fd"]
+"""What a model can be specialised in: behaviour cloning, return-conditioned behaviour cloning,
+inverse and forward dynamics. The paper's, in its order."""
+CAPABILITIES: tuple[Capability, ...] = get_args(Capability)
+
+RANDOM_MASKS = ("random", "random-autoregressive")
+"""Masks to train with."""
+NAMED_MASKS = (*CAPABILITIES, "goal", "waypoints", "past", "plan")
+"""Masks that each ask one question."""
+MASKS = (*RANDOM_MASKS, *NAMED_MASKS)
+
+PredictionTask: TypeAlias = Literal["fd", "id"]
+"""What is measured on held-out episodes."""
+PREDICTION_TASKS: tuple[PredictionTask, ...] = get_args(PredictionTask)
+
+ActingTask: TypeAlias = Literal["bc", "rcbc", "two_stage"]
+"""What is measured in an environment; `two_stage` predicts states, then acts to reach them."""
+ACTING_TASKS: tuple[ActingTask, ...] = get_args(ActingTask)
+
+TASKS = (*PREDICTION_TASKS, *ACTING_TASKS)
+"""What `mtm eval` measures, in the order of its tables."""
+
+VALIDATED = tuple(task for task in TASKS if task in CAPABILITIES)
+"""Masks whose errors are measured on held-out episodes in training, in the order of tables."""
+
+TITLES = {
+    "fd": "forward dynamics",
+    "id": "inverse dynamics",
+    "bc": "behaviour cloning",
+    "rcbc": "return-conditioned",
+    "two_stage": "two-stage",
+}
+"""Task -> how tables call it."""

@@ -1,0 +1,66 @@
+"""The network in plain PyTorch, with the same weights: what `MTM` computes, without its tricks.
+
+Every sample has all of its L tokens, (B, L, D); hidden ones are kept out of attention by a mask.
+`MTM.forward` gives the same, up to rounding, without the work for what is hidden or not wanted.
+Letters as in `mtm.models.mtm`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mtm.models.heads import Predictions
+from mtm.models.lines import add_lines
+from mtm.models.mtm import MTM
+from mtm.models.transformer import Layer
+
+
+def predict_densely(model: MTM, values: Mapping[str, Tensor], visible: Tensor) -> Predictions:
+    """Predict all tokens from the visible ones, without dropout.
+
+    Args:
+        model: The weights.
+        values: For each modality normalised values (B, T, *shape), or integer classes (B, T).
+        visible: (B, T, M) booleans.
+    """
+    B, T, M = visible.shape
+    L, D = T * M, model.config.width
+    shown = visible.view(B, L, 1)
+
+    # The encoder. A hidden token attends to itself as well, so that it attends to something even
+    # where nothing is visible; nobody looks at it.
+    positions = model.positions(model.encoder_modality_encoding, T).view(L, D)
+    x = model.encoders(values, visible).view(B, L, D) + positions
+    may_attend = shown.mT | torch.eye(L, dtype=torch.bool)  # (B, L, L)
+    for layer in model.encoder.layers:
+        x = _layer(layer, x, may_attend)  # type: ignore[arg-type]
+    latent = model.encoder.norm(x)
+
+    # The decoder sees the latent of visible tokens, and the modality's mask token for the others.
+    positions = model.positions(model.decoder_modality_encoding, T).view(L, D)
+    x = torch.where(shown, model.to_decoder(latent), model.mask_tokens.repeat(T, 1)) + positions
+    for layer in model.decoder.layers:
+        x = _layer(layer, x, torch.ones(B, L, L, dtype=torch.bool))  # type: ignore[arg-type]
+    decoded = model.decoder.norm(x)
+
+    predictions: Predictions = model.heads(decoded, B, T)
+    if model.config.residual:  # states are predicted as changes from a line
+        add_lines(model.modalities, predictions.values, values, visible)
+    return predictions
+
+
+def _layer(layer: Layer, x: Tensor, may_attend: Tensor) -> Tensor:
+    """One pre-norm layer, (B, L, D) to (B, L, D)."""
+    B, L, D = x.shape
+    features = layer.to_queries_keys_values(layer.attention_norm(x))  # (B, L, 3 D)
+    q, k, v = features.view(B, L, 3, layer.heads, -1).permute(2, 0, 3, 1, 4)  # (B, H, L, D/H)
+    scores = q @ k.mT / q.shape[-1] ** 0.5  # (B, H, L, L)
+    weights = scores.masked_fill(~may_attend.unsqueeze(1), float("-inf")).softmax(dim=-1)
+    x = x + layer.from_heads((weights @ v).transpose(1, 2).reshape(B, L, D))
+    hidden = F.gelu(layer.mlp_in(layer.mlp_norm(x)))  # (B, L, 4 D)
+    out: Tensor = x + layer.mlp_out(hidden)
+    return out
