@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mtm.data.modalities import Modality
     from mtm.data.normalizer import Normalizer
     from mtm.data.trajectories import Metadata, TrajectoryDataset
-    from mtm.evaluation.evaluate import evaluate
+    from mtm.evaluation.evaluate import EvalConfig, evaluate
     from mtm.inference.encoders import StateActionEncoder, StateEncoder
     from mtm.inference.queries import (
         behavior_cloning,
@@ -81,6 +81,7 @@ _HOMES = {
     # Acting and measuring
     "rollout": "mtm.control.rollout",
     "evaluate": "mtm.evaluation.evaluate",
+    "EvalConfig": "mtm.evaluation.evaluate",
     # Errors
     "MTMError": "mtm.core.errors",
     "ConfigError": "mtm.core.errors",
@@ -98,6 +99,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "DeviceConfig",
+    "EvalConfig",
     "MTMError",
     "Metadata",
     "MissingExtraError",

@@ -23,7 +23,7 @@ from mtm.data.trajectories import Metadata, TrajectoryDataset
 from mtm.evaluation.demo import mean_of_quantiles
 from mtm.evaluation.evaluate import (
     SWEEP,
-    Request,
+    EvalConfig,
     assemble,
     evaluate,
     find_environment,
@@ -162,10 +162,10 @@ def test_no_module_is_imported_on_the_word_of_the_data(
     (tmp_path / "untrusted_module.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
     metadata, said = Metadata(env_id="untrusted_module:Thing-v0"), []
-    assert find_environment(metadata, Request(), said.append) is None
+    assert find_environment(metadata, EvalConfig(), said.append) is None
     assert "--env untrusted_module:Thing-v0" in said[0]
     assert "untrusted_module" not in sys.modules
-    typed = Request(env_id="untrusted_module:Thing-v0")
+    typed = EvalConfig(env_id="untrusted_module:Thing-v0")
     assert find_environment(metadata, typed, said.append) == typed.env_id
 
 
@@ -232,7 +232,7 @@ def test_classes_have_no_normalised_error(chain: Run, tmp_path: Path, capsys) ->
 def test_data_are_named_by_a_path(point_mass_file: Path, tmp_path: Path) -> None:
     run = _trained(str(point_mass_file), tmp_path / "run")
     names = (point_mass_file, str(point_mass_file))
-    found = [evaluate(run, Request(("fd",), data=name)) for name in names]
+    found = [evaluate(run, EvalConfig(("fd",), data=name)) for name in names]
     assert found[0] == found[1]
     json.dumps(found[0])
 

@@ -17,7 +17,7 @@ from mtm.core.errors import DataError
 from mtm.data import loading
 from mtm.data.formats import builtin
 from mtm.data.formats.store import write_store
-from mtm.evaluation.evaluate import Request, evaluate
+from mtm.evaluation.evaluate import EvalConfig, evaluate
 from mtm.inference.run_data import held_out_episodes
 from mtm.research.baselines import agent_config, train_agent
 
@@ -174,7 +174,7 @@ def test_whatever_takes_a_path_takes_a_path(here: Path, quick) -> None:
     assert mtm.load_dataset(path).num_episodes == EPISODES
     assert mtm.load_dataset(Path("data/logs")).num_episodes == EPISODES + 3
     run = mtm.train(path, quick, Path("run"), silent=True)
-    found = evaluate(run, Request(tasks=["id"], data=path), say=lambda _: None)
+    found = evaluate(run, EvalConfig(tasks=["id"], data=path), say=lambda _: None)
     assert found["tasks"]["id"] is not None
     assert found["data"] == str(here / path)
     labels = mtm.relabel(run, path, held_out=path)

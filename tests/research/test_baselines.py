@@ -18,7 +18,7 @@ from mtm.core.errors import ConfigError
 from mtm.core.names import CAPABILITIES
 from mtm.data.formats import builtin
 from mtm.data.modalities import Modality
-from mtm.evaluation.evaluate import Request, evaluate
+from mtm.evaluation.evaluate import EvalConfig, evaluate
 from mtm.models.mlp import MLP
 from mtm.models.mtm import MTM
 from mtm.models.network import make_network
@@ -127,7 +127,7 @@ def test_policies_and_queries_take_it(point_mass, out) -> None:
 def test_evaluation_says_why_the_others_do_not_apply(tmp_path, capability: str) -> None:
     run = train("builtin:point-mass", short(capability), tmp_path / "run", silent=True)
     said: list[str] = []
-    tasks = evaluate(run, Request(), say=said.append)["tasks"]
+    tasks = evaluate(run, EvalConfig(), say=said.append)["tasks"]
     others = {"fd", "id", "bc", "rcbc", "two_stage"} - {capability}
     for task in others:
         assert tasks[task] is None

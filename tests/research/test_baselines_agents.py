@@ -23,7 +23,7 @@ from mtm.data.modalities import Modality
 from mtm.data.normalizer import Normalizer
 from mtm.data.terminations import terminal_endings
 from mtm.data.trajectories import Metadata, TrajectoryDataset
-from mtm.evaluation.evaluate import Request
+from mtm.evaluation.evaluate import EvalConfig
 from mtm.research.baselines.learner import make_learner
 from mtm.research.baselines.replay import Scaling, Transitions
 from mtm.research.baselines.settings import AGENTS, SCALES, AgentConfig, agent_config
@@ -179,7 +179,7 @@ def test_an_agent_has_no_best_checkpoint(agent: Agent) -> None:
 
 
 def test_evaluation_has_the_stable_form(agent: Agent) -> None:
-    result = evaluate_agent(agent, Request(episodes=2, env_id=ENV))
+    result = evaluate_agent(agent, EvalConfig(episodes=2, env_id=ENV))
     roll = result["tasks"][agent.name]
     if agent.name == "dt":
         assert set(roll) == {"auto", "fixed", "sweep", "best"}
@@ -190,7 +190,7 @@ def test_evaluation_has_the_stable_form(agent: Agent) -> None:
     assert roll["episodes"] == 2
     assert result["step"] == 60
     said: list[str] = []
-    assert evaluate_agent(agent, Request(), say=said.append)["tasks"] == {agent.name: None}
+    assert evaluate_agent(agent, EvalConfig(), say=said.append)["tasks"] == {agent.name: None}
     assert "no environment" in said[0]
 
 
@@ -407,3 +407,10 @@ def test_the_command_line_trains_resumes_and_evaluates(tmp_path, capsys) -> None
     assert "has no best checkpoint" in capsys.readouterr().err
     assert main(["baseline", "--data", "builtin:point-mass", "--out", out, "iql"]) == 2
     assert "say the agent first: mtm baseline iql" in capsys.readouterr().err
+
+
+def test_an_agent_chooses_its_device(tmp_path: Path, capsys) -> None:
+    words = ["baseline", "iql", "--data", "builtin:point-mass", "--scale", "tiny"]
+    assert main([*words, "--out", str(tmp_path / "x"), "--device", "nowhere"]) == 2
+    assert "the device 'nowhere' cannot be used here" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()

@@ -215,6 +215,14 @@ def test_no_validation_and_one_episode(tiny, out) -> None:
     assert checkpoint.load(out / "checkpoints", "best").state.step == 20
 
 
+def test_a_name_that_pytorch_takes_is_refused_before_anything_is_written(tiny, out) -> None:
+    steps = np.random.default_rng(0).normal(size=(40, 2))
+    data = TrajectoryDataset.from_arrays({"values": steps, "actions": steps}, [0, 20, 40])
+    with pytest.raises(DataError, match="cannot have a modality named 'values'"):
+        train(data, tiny, out, silent=True)
+    assert not out.exists()
+
+
 def test_a_run_loads_without_its_data(point_mass, tiny, tmp_path) -> None:
     file = tmp_path / "data.npz"
     np.savez(file, **point_mass.arrays, offsets=[0, *point_mass.ends])

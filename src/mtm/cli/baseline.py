@@ -36,6 +36,8 @@ class Arguments:
     """Replace what is in --out."""
     stop_at: int | None = None
     """End this sitting at that step and save; --resume goes on."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, cuda:1, mps."""
     settings: Annotated[AgentConfig, tyro.conf.arg(name="")] = field(default_factory=AgentConfig)
 
 
@@ -52,6 +54,7 @@ def main(words: Sequence[str]) -> None:
         resume=arguments.resume,
         overwrite=arguments.overwrite,
         stop_at=arguments.stop_at,
+        device=arguments.device,
     )
     print(f"{agent.path}: {agent.name}, step {agent.step:,}. mtm eval {agent.path} lets it act.")
 

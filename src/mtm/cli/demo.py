@@ -33,7 +33,7 @@ def main(words: Sequence[str]) -> None:
     from mtm.core.config import preset
     from mtm.core.progress import episode_progress
     from mtm.evaluation.demo import seven_uses
-    from mtm.evaluation.evaluate import Request, evaluate
+    from mtm.evaluation.evaluate import EvalConfig, evaluate
     from mtm.evaluation.report.page import write_report
     from mtm.evaluation.report.tables import print_evaluation
     from mtm.inference.run_data import held_out_episodes
@@ -46,7 +46,7 @@ def main(words: Sequence[str]) -> None:
     console.print("\nActing in Hopper-v5, in ten ways at once.")
     with episode_progress() as (progress, notices):
         result = evaluate(
-            run, Request(episodes=arguments.episodes), say=notices.print, progress=progress
+            run, EvalConfig(episodes=arguments.episodes), say=notices.print, progress=progress
         )
     write_atomically(arguments.out / "evaluation.json", json.dumps(result, indent=2).encode())
     print_evaluation(result, console)

@@ -51,23 +51,23 @@ def main(words: Sequence[str]) -> None:
         raise ConfigError(f"--json {arguments.json}: there is no folder {arguments.json.parent}.")
     from mtm.core.atomic_write import write_atomically
     from mtm.core.progress import episode_progress
-    from mtm.evaluation.evaluate import Request, evaluate
+    from mtm.evaluation.evaluate import EvalConfig, evaluate
     from mtm.evaluation.report.tables import print_evaluation
     from mtm.research.baselines.agent import agent_name, load_agent
     from mtm.research.baselines.evaluation import evaluate_agent
 
     arguments.limit_threads()
-    request = Request(
+    config = EvalConfig(
         arguments.tasks, arguments.episodes, arguments.seed, arguments.env, arguments.data
     )
     with episode_progress() as (progress, console):
         say = functools.partial(console.print, soft_wrap=True)
         if agent_name(arguments.run) is not None:
-            agent = load_agent(arguments.run, arguments.checkpoint)
-            result = evaluate_agent(agent, request, say=say, progress=progress)
+            agent = load_agent(arguments.run, arguments.checkpoint, device=arguments.device)
+            result = evaluate_agent(agent, config, say=say, progress=progress)
         else:
             run = arguments.load()
-            result = evaluate(run, request, say=say, progress=progress)
+            result = evaluate(run, config, say=say, progress=progress)
     print_evaluation(result)
     if arguments.json is not None:
         write_atomically(arguments.json, json.dumps(result, indent=2).encode())

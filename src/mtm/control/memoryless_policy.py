@@ -13,7 +13,7 @@ from mtm.data.modalities import BoolArray, Modality
 Act: TypeAlias = Callable[[NDArray[Any]], NDArray[np.float32]]
 
 
-class ReflexPolicy:
+class MemorylessPolicy:
     """A policy of `mtm.control.rollout` without memory.
 
     Args:

@@ -49,8 +49,16 @@ SEGMENTS = 8192
 
 
 @dataclass(frozen=True)
-class Request:
-    """What to evaluate, and how."""
+class EvalConfig:
+    """What to evaluate, and how.
+
+    Attributes:
+        tasks: Of `fd`, `id`, `bc`, `rcbc` and `two_stage`.
+        episodes: For each policy and target.
+        seed: Episode e begins with seed + e.
+        env_id: The environment; None: the one that the data belong to.
+        data: For the prediction errors; None: the run's held-out episodes.
+    """
 
     tasks: Sequence[str] = TASKS
     episodes: int = 20
@@ -68,7 +76,7 @@ class Request:
 
 def evaluate(
     run: Run,
-    request: Request,
+    config: EvalConfig | None = None,
     *,
     say: Callable[[str], None] = print,
     progress: Progress | None = None,
@@ -77,29 +85,30 @@ def evaluate(
 
     Args:
         run: A trained run.
-        request: What to measure.
+        config: What to measure; all that the run can do, with 20 episodes each, if None.
         say: Takes notices, such as that there is no environment.
         progress: Told how many episodes are finished.
 
     Returns:
         Plain data of a stable form (see docs/guides/acting.md); what could not be measured is None.
     """
-    tasks: dict[str, Any] = dict.fromkeys(request.tasks)
-    able = _able(run, request.tasks, say)
+    config = config or EvalConfig()
+    tasks: dict[str, Any] = dict.fromkeys(config.tasks)
+    able = _able(run, config.tasks, say)
     offline = [t for t in PREDICTION_TASKS if t in able]
     if offline:
-        tasks |= _offline(run, request, offline, say)
+        tasks |= _offline(run, config, offline, say)
     online = [t for t in ACTING_TASKS if t in able]
     if online:
-        tasks |= _online(run, request, online, say, progress)
+        tasks |= _online(run, config, online, say, progress)
     return {
         "run": str(run.path),
         "step": run.step,
         "weights": weights_digest(run.model),
-        "data": absolute(request.data or run.description.data["spec"]),
-        "environment": request.env_id or matching_environment(run.description.metadata),
-        "episodes": request.episodes,
-        "seed": request.seed,
+        "data": absolute(config.data or run.description.data["spec"]),
+        "environment": config.env_id or matching_environment(run.description.metadata),
+        "episodes": config.episodes,
+        "seed": config.seed,
         "tasks": tasks,
     }
 
@@ -117,7 +126,7 @@ def prediction_error(run: Run, held_out: TrajectoryDataset, name: str) -> dict[s
         `normalized`, `raw`, and for `fd` `copy_last`: the normalised error of repeating the last
         visible state. Classes have no normalised error: None.
     """
-    T = run.model.config.segment_length
+    T = run.segment_length
     question = NAMED_MASKS[name].question(run.modalities, T)
     segments = Segments(held_out, T)
     batch = segments.gather(segments.sample(SEGMENTS, seed=0))
@@ -145,7 +154,7 @@ def prediction_error(run: Run, held_out: TrajectoryDataset, name: str) -> dict[s
 
 
 def find_environment(
-    metadata: Metadata, request: Request, say: Callable[[str], None]
+    metadata: Metadata, config: EvalConfig, say: Callable[[str], None]
 ) -> str | None:
     """The environment to act in, checked against the data; None, with a notice, if there is none.
 
@@ -153,7 +162,7 @@ def find_environment(
         EnvironmentMismatchError: The data do not belong to the environment that is asked for.
     """
     try:
-        env_id = request.env_id or environment_to_act_in(metadata)
+        env_id = config.env_id or environment_to_act_in(metadata)
     except ConfigError as error:
         say(f"no environment: {error}")
         return None
@@ -168,7 +177,7 @@ def roll_out(
     env_id: str,
     policies: Mapping[str, Policy],
     targets: Mapping[str, float | None],
-    request: Request,
+    config: EvalConfig,
     say: Callable[[str], None],
     progress: Progress | None,
 ) -> dict[str, Any]:
@@ -178,7 +187,7 @@ def roll_out(
         env_id: The environment.
         policies: Name -> policy.
         targets: Name -> the episode return that the policy asks for, if any.
-        request: How many episodes, and from which seed.
+        config: How many episodes, and from which seed.
         say: Takes notices of failures.
         progress: Told how many episodes are finished.
 
@@ -189,10 +198,10 @@ def roll_out(
         return {}
     try:
         episodes = rollout(
-            policies, env_id, episodes=request.episodes, seed=request.seed, progress=progress
+            policies, env_id, episodes=config.episodes, seed=config.seed, progress=progress
         )
     except MissingExtraError as error:
-        if request.env_id is not None:
+        if config.env_id is not None:
             raise
         say(f"no returns: {error}")
         return {}
@@ -246,12 +255,12 @@ def _mean_square(m: Modality, prediction: Any, truth: Any) -> float:
 
 
 def _offline(
-    run: Run, request: Request, tasks: Sequence[str], say: Callable[[str], None]
+    run: Run, config: EvalConfig, tasks: Sequence[str], say: Callable[[str], None]
 ) -> dict[str, Any]:
     try:
-        held_out = held_out_episodes(run, None if request.data is None else str(request.data))
+        held_out = held_out_episodes(run, None if config.data is None else str(config.data))
     except DataError as error:
-        if request.data is not None:
+        if config.data is not None:
             raise
         say(f"no prediction errors: {error}")
         return dict.fromkeys(tasks)
@@ -267,12 +276,12 @@ def _offline(
 
 def _online(
     run: Run,
-    request: Request,
+    config: EvalConfig,
     tasks: Sequence[str],
     say: Callable[[str], None],
     progress: Progress | None,
 ) -> dict[str, Any]:
-    env_id = find_environment(run.description.metadata, request, say)
+    env_id = find_environment(run.description.metadata, config, say)
     if env_id is None:
         return {}
     policies: dict[str, MaskedPolicy] = {}
@@ -283,7 +292,7 @@ def _online(
             say(f"{task} does not apply: {error}")
     asked = {name: policy.ways[0].target for name, policy in policies.items()}
     targets = {n: None if t is None else episode_return(run, t) for n, t in asked.items()}
-    rolls = roll_out(env_id, policies, targets, request, say, progress)
+    rolls = roll_out(env_id, policies, targets, config, say, progress)
     return {task: assemble(task, rolls) for task in tasks}
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import torch
+from torch import nn
 
 from mtm.core.config import ModelConfig
-from mtm.core.errors import ConfigError
+from mtm.core.errors import ConfigError, DataError
 from mtm.data.modalities import Modality
 from mtm.models.mlp import MLP
 from mtm.models.mtm import MTM
@@ -17,13 +18,35 @@ Network: TypeAlias = MTM | MLP
 """What a run can hold: anything that is called with values and `visible`."""
 
 
+_Module = TypeVar("_Module", bound=nn.Module)
+
+
 def make_network(modalities: Sequence[Modality], config: ModelConfig) -> Network:
-    """The network that the settings name, with weights drawn from torch's generator."""
+    """The network that the settings name, with weights drawn from torch's generator.
+
+    Raises:
+        DataError: As `check_names`.
+    """
+    check_names(modalities)
     kind = MLP if config.network == "mlp" else MTM
     return kind(modalities, config)
 
 
-def move(network: Network, device: str | torch.device) -> Network:
+def check_names(modalities: Sequence[Modality]) -> None:
+    """Refuse names that PyTorch does not let a network's parts have.
+
+    Raises:
+        DataError: A modality has such a name.
+    """
+    taken = [m.name for m in modalities if hasattr(nn.ModuleDict, m.name)]
+    if taken:
+        raise DataError(
+            f"a network cannot have a modality named {', '.join(map(repr, taken))}: PyTorch uses "
+            "the name itself. Choose another, as with --reading.columns NAME=COLUMN."
+        )
+
+
+def move(network: _Module, device: str | torch.device) -> _Module:
     """Put a network on a device.
 
     Raises:

@@ -28,6 +28,7 @@ from mtm.data.preparation import prepare, split
 from mtm.data.segments import Segments
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.masks import MaskFunction, training_mask
+from mtm.models.network import check_names
 from mtm.runs.description import (
     Description,
     data_differences,
@@ -101,6 +102,7 @@ def train(
         description, training, held_out = _describe(data, config, device)
     segments = Segments(training, config.model.segment_length, config.complete_share)
     check_overlap(segments)
+    check_names(description.modalities)
     mask = mask or training_mask(config)
     _check_mask(mask, description.modalities, config.model.segment_length)
     found = partial(_differences, out, description)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchrl.modules import MLP, ValueOperator
 from torchrl.objectives import LossModule, SoftUpdate
 
-from mtm.control.memoryless_policy import ReflexPolicy
+from mtm.control.memoryless_policy import MemorylessPolicy
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.research.baselines.learner import Learner
 from mtm.research.baselines.replay import Scaling, Transitions
@@ -71,20 +71,21 @@ class ActorCritic(Learner):
             "terminated": batch.terminated,
         }
         plain = {"observation": batch.states, "action": batch.actions, "next": following}
-        return self.terms(TensorDict(plain, [len(batch.states)]), step)
+        return self.terms(TensorDict(plain, [len(batch.states)], device=self.device), step)
 
     def after_step(self, step: int) -> None:
         """Let the target networks follow."""
         self._targets.step()
 
-    def policy(self, target: float | None) -> ReflexPolicy:
+    def policy(self, target: float | None) -> MemorylessPolicy:
         """Act by the current state; there is no return to ask for."""
-        return ReflexPolicy(self.act, self.scaling.states, self.scaling.actions)
+        return MemorylessPolicy(self.act, self.scaling.states, self.scaling.actions)
 
     @torch.inference_mode()
     def act(self, states: NDArray[Any]) -> NDArray[np.float32]:
         """(n, *shape) in and out."""
-        scaled = TensorDict({"observation": self.scaling.scale_states(states)}, [len(states)])
+        observed = {"observation": self.scaling.scale_states(states)}
+        scaled = TensorDict(observed, [len(states)], device=self.device)
         with self.loss.actor_network_params.to_module(self.loss.actor_network):
             return self.scaling.raw_actions(self.mean_actions(self.loss.actor_network, scaled))
 

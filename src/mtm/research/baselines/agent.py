@@ -26,6 +26,7 @@ from mtm.core.versions import versions
 from mtm.data.modalities import Modalities, Modality
 from mtm.data.normalizer import Normalizer
 from mtm.data.trajectories import Metadata
+from mtm.models.network import move
 from mtm.research.baselines.learner import Learner, make_learner
 from mtm.research.baselines.replay import Scaling
 from mtm.research.baselines.settings import AgentConfig
@@ -70,7 +71,7 @@ class Agent:
     Attributes:
         path: The directory.
         description: Which agent, settings, modalities, normalizer, data summary.
-        learner: The networks, on the CPU.
+        learner: The networks.
         step: Optimizer steps behind the weights.
     """
 
@@ -119,12 +120,13 @@ def agent_name(path: Path) -> str | None:
     return plain.get(AGENT) if isinstance(plain, dict) else None
 
 
-def load_agent(out: str | Path, which: Which | int = "last") -> Agent:
+def load_agent(out: str | Path, which: Which | int = "last", *, device: str = "cpu") -> Agent:
     """Load a trained agent; the data are not needed.
 
     Args:
         out: The directory.
         which: `last` or a step.
+        device: Where the agent is to act: `cpu`, `cuda`, ...
 
     Raises:
         RunError: The directory holds no readable agent, or `which` is `best`.
@@ -143,7 +145,7 @@ def load_agent(out: str | Path, which: Which | int = "last") -> Agent:
         learner.load_state_dict(saved.model)
     except RuntimeError as error:
         raise RunError(f"the weights in {out} do not fit its config.json: {error}") from error
-    return Agent(out, description, learner.eval(), saved.state.step)
+    return Agent(out, description, move(learner.eval(), device), saved.state.step)
 
 
 def read_agent_description(path: Path) -> AgentDescription:

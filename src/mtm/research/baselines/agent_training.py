@@ -23,6 +23,7 @@ from mtm.data.loading import DataSpec
 from mtm.data.normalizer import Normalizer
 from mtm.data.returns import add_returns, reward_of
 from mtm.data.trajectories import TrajectoryDataset
+from mtm.models.network import move
 from mtm.research.baselines.agent import (
     Agent,
     AgentDescription,
@@ -64,9 +65,10 @@ def train_agent(
     resume: bool = False,
     overwrite: bool = False,
     stop_at: int | None = None,
+    device: str = "cpu",
     silent: bool = False,
 ) -> Agent:
-    """Train an agent on the CPU and leave it in the directory `out`.
+    """Train an agent and leave it in the directory `out`.
 
     Args:
         name: One of `AGENTS`.
@@ -77,6 +79,7 @@ def train_agent(
         resume: Go on with the agent that `out` holds; start one if it holds none.
         overwrite: Replace what `out` holds.
         stop_at: End this sitting at that step; learning rates still run over all steps.
+        device: Where to compute: `cpu`, `cuda`, ...
         silent: Show nothing.
 
     Returns:
@@ -104,12 +107,13 @@ def train_agent(
     with torch.random.fork_rng(devices=[]):  # weights and noise leave the caller's generator alone
         torch.manual_seed(config.seed)
         learner = make_learner(name, config, Scaling.of(prepared.modalities, normalizer))
+        learner = move(learner, device)
         learner.prepare(training)
         found = partial(_differences, out, description)
         with opened(out, description, found, resume=resume, overwrite=overwrite) as resuming:
             trainer = _AgentTrainer(name, learner)
             Loop(trainer, out, resume=resuming, silent=silent).run(stop_at)
-    return load_agent(out)
+    return load_agent(out, device=device)
 
 
 def _prepare(source: TrajectoryDataset) -> TrajectoryDataset:
@@ -149,7 +153,7 @@ class _AgentTrainer(Trainer):
         )
         self._adam = torch.optim.AdamW(learner.groups(), fused=True)
         self.optimizers = (self._adam,)
-        self._total, self._counted = torch.zeros(()), 0
+        self._total, self._counted = torch.zeros((), device=self._learner.device), 0
 
     def step(self, step: int) -> None:
         """Take an optimizer step, counted from 0."""
@@ -170,7 +174,7 @@ class _AgentTrainer(Trainer):
     def look(self, seconds: float) -> Look:
         """The mean loss since the last look."""
         loss = float(self._total) / self._counted
-        self._total, self._counted = torch.zeros(()), 0
+        self._total, self._counted = torch.zeros((), device=self._learner.device), 0
         return Look({"loss": loss}, loss, float(gradient_norm(self._learner.parameters())))
 
     def trackers(self, out: Path, resume_after: int) -> list[Tracker]:

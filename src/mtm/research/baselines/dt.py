@@ -97,7 +97,7 @@ class DT(Learner):
         numbers = self.segments.draw(self.config.batch_size, self.config.seed, step)
         batch = self.segments.gather(numbers)
         returns, states, actions = batch.values.values()
-        known = torch.from_numpy(batch.present)  # (B, K, 3)
+        known = torch.from_numpy(batch.present).to(self.device)  # (B, K, 3)
         inputs = self._inputs(returns, states, actions)
         for i, name in enumerate(INPUTS):
             inputs[name] = inputs[name].masked_fill(~known[:, :, i : i + 1], 0.0)
@@ -134,9 +134,12 @@ class DT(Learner):
         flat = [values.reshape(n * K, *values.shape[2:]) for values in (states, actions)]
         asked = torch.from_numpy(np.ascontiguousarray(returns, np.float32))
         return {
-            "returns": self.scaling.normalizer.normalize(RETURNS.name, asked).view(n, K, 1),
-            "states": self.scaling.scale_states(flat[0]).view(n, K, -1),
-            "actions": self.scaling.scale_actions(flat[1]).view(n, K, -1),
+            name: values.to(self.device)
+            for name, values in (
+                ("returns", self.scaling.normalizer.normalize(RETURNS.name, asked).view(n, K, 1)),
+                ("states", self.scaling.scale_states(flat[0]).view(n, K, -1)),
+                ("actions", self.scaling.scale_actions(flat[1]).view(n, K, -1)),
+            )
         }
 
 

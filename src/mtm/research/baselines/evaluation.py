@@ -10,7 +10,7 @@ from mtm.control.rollout import Progress
 from mtm.data.environment_ids import matching_environment
 from mtm.evaluation.evaluate import (
     SWEEP,
-    Request,
+    EvalConfig,
     assemble,
     find_environment,
     roll_out,
@@ -21,7 +21,7 @@ from mtm.research.baselines.agent import Agent
 
 def evaluate_agent(
     agent: Agent,
-    request: Request,
+    config: EvalConfig,
     *,
     say: Callable[[str], None] = print,
     progress: Progress | None = None,
@@ -30,7 +30,7 @@ def evaluate_agent(
 
     Args:
         agent: A trained agent.
-        request: How many episodes, from which seed, in which environment.
+        config: How many episodes, from which seed, in which environment.
         say: Takes notices, such as that there is no environment.
         progress: Told how many episodes are finished.
 
@@ -38,20 +38,20 @@ def evaluate_agent(
         As `mtm.evaluate`, with one task of the agent's name: a ROLL, or for dt what
         return-conditioned acting has (`auto`, `fixed`, `sweep`, `best`). None without environment.
     """
-    env_id = find_environment(agent.description.metadata, request, say)
+    env_id = find_environment(agent.description.metadata, config, say)
     found = None
     if env_id is not None:
         policies, targets = _policies(agent)
-        rolls = roll_out(env_id, policies, targets, request, say, progress)
+        rolls = roll_out(env_id, policies, targets, config, say, progress)
         found = assemble(agent.name, rolls)
     return {
         "run": str(agent.path),
         "step": agent.step,
         "weights": weights_digest(agent.learner),
         "data": agent.description.data["spec"],
-        "environment": request.env_id or matching_environment(agent.description.metadata),
-        "episodes": request.episodes,
-        "seed": request.seed,
+        "environment": config.env_id or matching_environment(agent.description.metadata),
+        "episodes": config.episodes,
+        "seed": config.seed,
         "tasks": {agent.name: found},
     }
 

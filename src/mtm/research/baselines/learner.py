@@ -34,6 +34,11 @@ class Learner(nn.Module, ABC):
         super().__init__()
         self.config, self.scaling = config, scaling
 
+    @property
+    def device(self) -> torch.device:
+        """Where the networks are."""
+        return next(self.parameters()).device
+
     @abstractmethod
     def prepare(self, training: TrajectoryDataset) -> None:
         """Get ready to draw batches of these episodes."""

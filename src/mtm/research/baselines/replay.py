@@ -55,7 +55,7 @@ class Scaling:
     def raw_actions(self, scaled: Tensor) -> NDArray[np.float32]:
         """(n, A) to (n, *shape), within the range of the training split."""
         middle, reach = self._range()
-        values = scaled.clamp(-1, 1).numpy().reshape(len(scaled), *self.actions.shape)
+        values = scaled.clamp(-1, 1).cpu().numpy().reshape(len(scaled), *self.actions.shape)
         return np.asarray(values * reach + middle, np.float32)
 
     def _range(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from mtm.control.environments import check_spaces, make
-from mtm.control.memoryless_policy import ReflexPolicy
+from mtm.control.memoryless_policy import MemorylessPolicy
 from mtm.control.rollout import rollout
 from mtm.core.config_io import differences
 from mtm.core.errors import ConfigError, DataError, RunError, require
@@ -110,7 +110,7 @@ def train_td3(
             began = time.monotonic()
             batches = agent.transitions(source)
             spent = time.monotonic() - began
-            policy = ReflexPolicy(agent.act, states, actions)
+            policy = MemorylessPolicy(agent.act, states, actions)
             trainer = _TD3Trainer(agent, policy, config, batches, env_id)
             Loop(trainer, out, resume=resuming, silent=silent, spent=spent).run(stop_at)
     return read_curve(out)
@@ -133,7 +133,7 @@ class _TD3Trainer(Trainer):
     def __init__(
         self,
         agent: TD3Agent,
-        policy: ReflexPolicy,
+        policy: MemorylessPolicy,
         config: TD3Config,
         batches: EncodedTransitions,
         env_id: str,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mtm.core.errors import RunError
-from mtm.evaluation.evaluate import Request
+from mtm.evaluation.evaluate import EvalConfig
 from mtm.research.baselines import AgentConfig, evaluate_agent, train_agent
 from mtm.research.experiments.methods import Stopped
 from mtm.research.experiments.spec import RunSpec
@@ -30,8 +30,8 @@ def run(spec: RunSpec, folder: Path, needs: Sequence[Path]) -> dict[str, Any]:
     if agent.step < config.steps:
         raise Stopped
     notices: list[str] = []
-    request = Request(**spec.settings["evaluate"])
-    tasks = evaluate_agent(agent, request, say=notices.append)["tasks"]
+    wanted = EvalConfig(**spec.settings["evaluate"])
+    tasks = evaluate_agent(agent, wanted, say=notices.append)["tasks"]
     if tasks[spec.method] is None:
         raise RunError(f"could not measure returns: {' '.join(notices)}")
     last = {"step": agent.step, "tasks": tasks, "notices": notices}

@@ -8,7 +8,7 @@ from typing import Any
 
 from mtm.core.config import DeviceConfig, TrainConfig
 from mtm.core.errors import RunError
-from mtm.evaluation.evaluate import Request, evaluate
+from mtm.evaluation.evaluate import EvalConfig, evaluate
 from mtm.research.experiments.methods import Stopped
 from mtm.research.experiments.spec import RunSpec
 from mtm.runs import checkpoint
@@ -35,18 +35,18 @@ def run(spec: RunSpec, folder: Path, needs: Sequence[Path]) -> dict[str, Any]:
     result: dict[str, Any] = {
         "seconds": checkpoint.load(folder / "checkpoints", optimizer=False).state.seconds,
     }
-    request = spec.settings.get("evaluate")
-    if request is None:
+    wanted = spec.settings.get("evaluate")
+    if wanted is None:
         return result
-    result["last"] = _measure(last, request)
+    result["last"] = _measure(last, wanted)
     best = load_run(folder, "best")
-    result["best"] = result["last"] if best.step == last.step else _measure(best, request)
+    result["best"] = result["last"] if best.step == last.step else _measure(best, wanted)
     return result
 
 
-def _measure(run: Run, request: dict[str, Any]) -> dict[str, Any]:
+def _measure(run: Run, wanted: dict[str, Any]) -> dict[str, Any]:
     notices: list[str] = []
-    tasks = evaluate(run, Request(**request), say=notices.append)["tasks"]
+    tasks = evaluate(run, EvalConfig(**wanted), say=notices.append)["tasks"]
     missing = [name for name, found in tasks.items() if found is None]
     if missing:
         raise RunError(f"could not measure {', '.join(missing)}: {' '.join(notices)}")
