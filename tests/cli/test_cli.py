@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -249,3 +250,42 @@ def test_a_mix_with_weights_trains_from_the_command_line(tmp_path: Path, capsys)
     assert "give every mask a weight" in capsys.readouterr().err
     assert main(["masks", "show", mix]) == 0
     assert "inverse dynamics" in capsys.readouterr().out
+
+
+def test_predictions_replace_no_file(tmp_path: Path, capsys) -> None:
+    out, log = str(tmp_path / "run"), tmp_path / "log.npz"
+    assert main([*TRAIN, out, "--steps", "2"]) == 0
+    np.savez(log, states=np.zeros((8, 4), np.float32), offsets=[0, 8])
+    before = log.read_bytes()
+    words = ["predict", out, "--given", "states", "--want", "actions", "--input", str(log)]
+    assert main([*words, "--output", str(log)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert log.read_bytes() == before
+    assert main([*words, "--output", str(tmp_path / "new.npz")]) == 0
+
+
+def test_what_is_not_a_run_is_told_with_what_is(tmp_path: Path, capsys) -> None:
+    assert main([*TRAIN, str(tmp_path / "mine"), "--steps", "2"]) == 0
+    assert main(["report", str(tmp_path)]) == 2
+    assert "It holds mine: name one of them." in capsys.readouterr().err
+    assert main(["report", str(tmp_path / "nothing")]) == 2
+    assert "there is no directory" in capsys.readouterr().err
+
+
+def test_a_missing_extra_is_named_whole(tmp_path: Path, capsys, monkeypatch) -> None:
+    """Square brackets mean nothing to a terminal."""
+    out = str(tmp_path / "run")
+    words = ["train", "--data", "builtin:hopper", "--preset", "tiny", "--steps", "2", "--out", out]
+    assert main(words) == 0
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    assert main(["eval", out, "--tasks", "bc", "--episodes", "1"]) == 0
+    assert 'pip install "masked-trajectory-models[sim]"' in capsys.readouterr().out
+
+
+def test_a_name_given_for_what_it_names_is_told(tmp_path: Path) -> None:
+    with pytest.raises(mtm.ConfigError, match="config must be a TrainConfig.*got 'tiny'"):
+        mtm.train("builtin:point-mass", "tiny", tmp_path / "x")  # type: ignore[arg-type]
+    with pytest.raises(mtm.ConfigError, match="mask must be a function of your own, got 'fd'"):
+        mtm.train("builtin:point-mass", mtm.preset("tiny"), tmp_path / "x", mask="fd")  # type: ignore[arg-type]
+    with pytest.raises(mtm.ConfigError, match="policies are given by name"):
+        mtm.rollout(object(), "Hopper-v5")  # type: ignore[arg-type]

@@ -155,5 +155,6 @@ def test_predict_from_a_file_that_lacks_what_the_run_s_reading_names(
     words = ["predict", own_run, "--input", log, "--want", "torque", "--output", str(out)]
     assert main([*words, "--given", "states"]) == 0
     assert mtm.load_dataset(str(out)).lengths.tolist() == [10, 10]
+    out.unlink()
     assert main([*words, "--given", "states,torque"]) == 2
     assert "unknown modality 'torque'" in capsys.readouterr().err

@@ -350,3 +350,12 @@ def test_an_agent_and_its_replay_buffer_come_back(tmp_path: Path) -> None:
 
 def test_sizes() -> None:
     assert sizes(make(POINT_MASS)) == Sizes(4, 2)
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="exists and is not a collection"):
+        collect(CollectSettings(POINT_MASS, 10, 0, 10), tmp_path, quiet())
+    assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
+    with pytest.raises(ConfigError, match="--explore-reward is for --explore"):
+        cli.main(["--env", POINT_MASS, "--out", str(tmp_path / "x"), "--explore-reward", "knn"])

@@ -43,9 +43,9 @@ class Arguments:
     weights are read; nothing in it is executed."""
     explore: bool = False
     """Explore without reward."""
-    explore_reward: Literal["protorl", "knn", "random"] = "protorl"
-    """What drives the exploration: novelty among learned prototypes, distance to known states, or
-    nothing (random actions)."""
+    explore_reward: Literal["protorl", "knn", "random"] | None = None
+    """What drives the exploration: novelty among learned prototypes (protorl, if not given),
+    distance to known states, or nothing (random actions)."""
     overwrite: bool = False
     """Replace an earlier collection in --out."""
 
@@ -55,6 +55,8 @@ def main(words: Sequence[str]) -> None:
     arguments = tyro.cli(Arguments, args=list(words), prog="mtm collect")
     if arguments.explore and (arguments.policy is not None or arguments.record is not None):
         raise ConfigError("--explore trains its own agent: leave out --policy and --record.")
+    if arguments.explore_reward is not None and not arguments.explore:
+        raise ConfigError("--explore-reward is for --explore: add it, or leave the reward out.")
     import torch
 
     from mtm.core.system import available_cores
@@ -107,7 +109,8 @@ def _explore(arguments: Arguments, console: Console) -> None:
     from mtm.research.collect.explore import ExploreSettings, explore
 
     steps = 100_000 if arguments.steps is None else arguments.steps
-    settings = ExploreSettings(arguments.env, steps, arguments.seed, arguments.explore_reward)
+    reward = arguments.explore_reward or "protorl"
+    settings = ExploreSettings(arguments.env, steps, arguments.seed, reward)
     folder = explore(settings, arguments.out, console, overwrite=arguments.overwrite)
     assert folder.results is not None
     results, coverage = folder.results, folder.results["coverage"]

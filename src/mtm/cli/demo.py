@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import tyro
@@ -22,8 +23,8 @@ class Arguments:
     """The run directory; an earlier demo there is replaced."""
     preset: str = "cpu"
     """cpu takes minutes on two cores; tiny takes seconds and learns little."""
-    episodes: int = 10
-    """Episodes for each way of acting."""
+    episodes: int | None = None
+    """Episodes for each way of acting; 10, or 1 for tiny, if not given."""
 
 
 def main(words: Sequence[str]) -> None:
@@ -31,6 +32,7 @@ def main(words: Sequence[str]) -> None:
     arguments = tyro.cli(Arguments, args=list(words), prog="mtm demo")
     from mtm.core.atomic_write import write_atomically
     from mtm.core.config import preset
+    from mtm.core.errors import require
     from mtm.core.progress import episode_progress
     from mtm.evaluation.demo import seven_uses
     from mtm.evaluation.evaluate import EvalConfig, evaluate
@@ -39,14 +41,20 @@ def main(words: Sequence[str]) -> None:
     from mtm.inference.run_data import held_out_episodes
     from mtm.training.train import train
 
+    require("matplotlib", extra="report")  # rather now than after the training
+    require("gymnasium", extra="sim")
     began = time.monotonic()
     console = Console(highlight=False)
+    episodes = arguments.episodes or (1 if arguments.preset == "tiny" else 10)
     console.print("Training one network on builtin:hopper, 140,000 steps of a learning robot.\n")
     run = train("builtin:hopper", preset(arguments.preset), arguments.out, overwrite=True)
     console.print("\nActing in Hopper-v5, in ten ways at once.")
     with episode_progress() as (progress, notices):
         result = evaluate(
-            run, EvalConfig(episodes=arguments.episodes), say=notices.print, progress=progress
+            run,
+            EvalConfig(episodes=episodes),
+            say=partial(notices.print, markup=False),
+            progress=progress,
         )
     write_atomically(arguments.out / "evaluation.json", json.dumps(result, indent=2).encode())
     print_evaluation(result, console)
@@ -67,5 +75,5 @@ def main(words: Sequence[str]) -> None:
         )
     console.print(table)
     console.print("Errors are normalised: 0 is perfect, 1 as good as the mean. Higher returns win.")
-    page = write_report(run, arguments.out / "report", say=console.print)
+    page = write_report(run, arguments.out / "report", say=partial(console.print, markup=False))
     console.print(f"\nThe report, with pictures: {page}  ({time.monotonic() - began:.0f} s in all)")

@@ -61,7 +61,7 @@ def main(words: Sequence[str]) -> None:
         arguments.tasks, arguments.episodes, arguments.seed, arguments.env, arguments.data
     )
     with episode_progress() as (progress, console):
-        say = functools.partial(console.print, soft_wrap=True)
+        say = functools.partial(console.print, soft_wrap=True, markup=False)
         if agent_name(arguments.run) is not None:
             agent = load_agent(arguments.run, arguments.checkpoint, device=arguments.device)
             result = evaluate_agent(agent, config, say=say, progress=progress)

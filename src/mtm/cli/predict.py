@@ -31,7 +31,7 @@ class Arguments(AskedRun):
     """
 
     input: Path
-    """A data file: .npz or .hdf5."""
+    """A data file, as `mtm train --data` takes."""
     given: str
     """Modalities that the model may see, such as states,actions."""
     want: str
@@ -49,7 +49,9 @@ def main(words: Sequence[str]) -> None:
         raise ConfigError(f"--output {arguments.output}: there is no such folder.")
     from rich.progress import track
 
-    from mtm.core.atomic_write import write_atomically
+    from mtm.core.atomic_write import refuse_existing, write_atomically
+
+    refuse_existing(arguments.output)  # it may be the log itself
 
     run = arguments.load()
     reading = replace(run.description.train.reading, nan_is_absent=True)

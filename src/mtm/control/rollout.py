@@ -83,6 +83,10 @@ def rollout(
         ConfigError: Nothing to do, or the environment cannot be made or does not fit the model.
         RunError: A process that steps environments ended.
     """
+    if not isinstance(policies, Mapping):
+        raise ConfigError(
+            f'policies are given by name, as {{"mine": policy}}, got {type(policies).__name__}.'
+        )
     if not policies or episodes < 1:
         raise ConfigError(f"{len(policies)} policies for {episodes} episodes: nothing to do.")
     if processes is not None and processes < 1:

@@ -104,7 +104,7 @@ class StepProgress:
 
     def say(self, text: str) -> None:
         """A line above the bar."""
-        self.console.print(text, soft_wrap=True)
+        self.console.print(text, soft_wrap=True, markup=False)
 
 
 @contextmanager

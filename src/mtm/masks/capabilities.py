@@ -237,7 +237,7 @@ NAMED_MASKS: dict[str, NamedMask] = {
         usual=lambda T: T // 2 - 1,
     ),
     "plan": NamedMask(
-        "planning: states and returns until now -> the action now and the states to come",
+        "planning: states and returns until now -> the action, the states to come",
         ("state",),
         _plan,
         moments=lambda T: range(T - 1),

@@ -56,6 +56,6 @@ def move(network: _Module, device: str | torch.device) -> _Module:
         return network.to(torch.device(device))
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ConfigError(
-            f"the device {str(device)!r} cannot be used here: {error} cpu always works; cuda and "
-            "mps need such hardware and a build of PyTorch for it."
+            f"the device {str(device)!r} cannot be used here: {str(error).rstrip('.')}. cpu always "
+            "works; cuda and mps need such hardware and a build of PyTorch for it."
         ) from error

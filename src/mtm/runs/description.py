@@ -94,7 +94,7 @@ def reading_description(path: Path, what: str) -> Iterator[dict[str, Any]]:
     """
     file = path / "config.json"
     if not file.exists():
-        raise RunError(f"{path} is not {what}: it has no config.json.")
+        raise RunError(_not_there(path, what))
     try:
         plain = json.loads(file.read_text())
         if TD3 in plain:
@@ -152,3 +152,12 @@ def settings_differences(
     """What differs between two plain settings, but for those that may change on resuming."""
     before, after = ({k: v for k, v in s.items() if k not in may_change} for s in (old, new))
     return differences(before, after)
+
+
+def _not_there(path: Path, what: str) -> str:
+    """Say that a directory is not what it should be, and what would be."""
+    if not path.exists():
+        return f"there is no directory {path}. `mtm train --out {path}` would make a run there."
+    held = sorted(p.parent.name for p in path.glob("*/config.json")) if path.is_dir() else []
+    more = f" It holds {', '.join(held)}: name one of them." if held else ""
+    return f"{path} is not {what}: it has no config.json.{more}"

@@ -89,6 +89,7 @@ def train(
     """
     out = Path(out)
     check_stop_at(stop_at)
+    _check_kinds(config, mask)
     if mask is not None:
         config = replace(config, mask=CUSTOM_MASK)
     elif config.mask == CUSTOM_MASK:
@@ -163,6 +164,19 @@ def _warn_of_warmup(config: TrainConfig) -> None:
             f"rate only rises and never comes down to final_learning_rate {final:g}. A tenth of "
             "the steps would do.",
             stacklevel=3,
+        )
+
+
+def _check_kinds(config: object, mask: object) -> None:
+    """Raise a `ConfigError` where a name was given for what it names."""
+    if not isinstance(config, TrainConfig):
+        raise ConfigError(
+            f"config must be a TrainConfig, such as mtm.preset('cpu'), got {config!r}."
+        )
+    if mask is not None and not callable(mask):
+        raise ConfigError(
+            f"mask must be a function of your own, got {mask!r}; a mask by name is a setting: "
+            "TrainConfig(mask=...)."
         )
 
 

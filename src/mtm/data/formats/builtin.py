@@ -36,6 +36,13 @@ def load(name: str, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
     return regroup(NAMES[name](), reading)
 
 
+HOPPER_BEHAVIOUR = (
+    "a Stable-Baselines3 SAC training: every fifth episode of its first 200,000 steps, all of its "
+    "last 100,000"
+)
+"""How the bundled recording came about."""
+
+
 def point_mass(episodes: int = EPISODES, length: int = LENGTH, seed: int = 0) -> TrajectoryDataset:
     """A mass on a plane, pushed towards the origin by controllers of varying skill.
 
@@ -82,8 +89,10 @@ def hopper() -> TrajectoryDataset:
 
     See docs/guides/own-data.md for how it was made and what to expect from it.
     """
-    file = Path(__file__).with_name("hopper.hdf5")
-    return d4rl.load_file(file).with_metadata(source="builtin:hopper")
+    data = d4rl.load_file(Path(__file__).with_name("hopper.hdf5"))
+    # The file's own words are of the whole recording, of which it holds a part.
+    notes = data.metadata.notes | {"behaviour": HOPPER_BEHAVIOUR}
+    return data.with_metadata(source="builtin:hopper", notes=notes)
 
 
 NAMES: dict[str, Callable[[], TrajectoryDataset]] = {

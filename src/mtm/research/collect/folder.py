@@ -50,6 +50,7 @@ class Folder:
         earlier = self._read()
         if earlier is None:
             self._refuse_to_replace(patterns)
+            self._refuse_foreign()
             self.work.mkdir(parents=True, exist_ok=True)
             self._write({}, finished=False)
         elif earlier["settings"] != self.settings:
@@ -70,6 +71,11 @@ class Folder:
         self._write(results, finished=True)
         shutil.rmtree(self.work)
         self.results = dict(results)
+
+    def _refuse_foreign(self) -> None:
+        """Raise a `ConfigError` if the folder holds anything that is not a collection's."""
+        if self.path.is_dir() and {p.name for p in self.path.iterdir()} - {self.work.name}:
+            raise ConfigError(f"{self.path} exists and is not a collection; choose another --out.")
 
     def _write(self, results: Mapping[str, Any], *, finished: bool) -> None:
         content = {

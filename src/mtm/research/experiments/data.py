@@ -20,7 +20,7 @@ QUALITIES = {
 """What a data set's name says -> the paper's kind that comes nearest; the first that fits."""
 
 BUILTIN_QUALITY = {"builtin:hopper": "medium-replay"}
-"""The bundled recording is every transition of a training."""
+"""The bundled recording is of a training, early episodes thinned out."""
 
 
 @dataclass(frozen=True)
