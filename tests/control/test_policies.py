@@ -285,3 +285,17 @@ def test_bad_policies(run, tiny, point_mass, tmp_path) -> None:
     late = train(point_mass.with_present({"rewards": known}), tiny, tmp_path / "late", silent=True)
     with pytest.raises(ConfigError, match="no first step has a return"):
         policies.return_conditioned(late)
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        (np.zeros((5, 3)), r"has shape \(5, 3\)"),
+        (np.zeros((0, 4)), "has no steps"),
+        (np.full((5, 4), np.nan), r"has a gap \(NaN\)"),
+        (np.zeros((2, 5, 4)), "a reference is one trajectory"),
+    ],
+)
+def test_a_reference_that_cannot_be_followed(run, reference, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        policies.tracking(run, reference)

@@ -227,3 +227,27 @@ def test_differences_are_named_by_path() -> None:
     new["seed"] = 1
     assert differences(old, new) == ["model.width: 128 -> 256", "seed: 0 -> 1"]
     assert differences(json.loads(json.dumps(old)), old) == []
+
+
+def test_a_mix_may_be_a_dict() -> None:
+    config = TrainConfig(mask={"random-autoregressive": 0.7, "fd": 0.3})  # type: ignore[arg-type]
+    assert config.mask == "random-autoregressive:0.7+fd:0.3"
+    assert TrainConfig.from_json(config.to_json()) == config
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mask": None}, "mask must be a str, got None"),
+        ({"model": {"width": 64}}, "model must be a ModelConfig"),
+        ({"modalities": "states"}, "modalities must be a tuple of names, got 'states'"),
+        ({"trackers": "wandb"}, "trackers must be a tuple of names"),
+        ({"visible_fraction": None}, "visible_fraction must be a range"),
+        ({"visible_fraction": ("a", "b")}, "visible_fraction must be a range"),
+    ],
+)
+def test_settings_of_another_kind_are_told(settings, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TrainConfig(**settings)
+    with pytest.raises(ConfigError, match="optimizer.betas must be two numbers"):
+        OptimizerConfig(betas=0.9)  # type: ignore[arg-type]

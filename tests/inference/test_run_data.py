@@ -18,7 +18,7 @@ from mtm.data import loading
 from mtm.data.formats import builtin
 from mtm.data.formats.store import write_store
 from mtm.evaluation.evaluate import EvalConfig, evaluate
-from mtm.inference.run_data import held_out_episodes
+from mtm.inference.run_data import held_out_episodes, own_data
 from mtm.research.baselines import agent_config, train_agent
 
 EPISODES, LENGTH = 12, 10
@@ -183,3 +183,21 @@ def test_whatever_takes_a_path_takes_a_path(here: Path, quick) -> None:
         "td3_bc", path, replace(agent_config("td3_bc", "tiny"), steps=2), Path("agent"), silent=True
     )
     assert agent.description.data["spec"] == str(here / path)
+
+
+def test_data_made_in_memory_are_said_to_be_nowhere(point_mass, tiny, tmp_path) -> None:
+    run = mtm.train(point_mass.with_metadata(source="memory"), tiny, tmp_path / "run", silent=True)
+    with pytest.raises(mtm.DataError, match="made in memory.*Save them, and name them"):
+        own_data(run)
+
+
+def test_a_reading_for_data_that_have_been_read_is_refused(tiny, tmp_path) -> None:
+    steps = np.zeros((20, 2), np.float32)
+    np.savez(tmp_path / "x.npz", states=steps, actions=steps, cost=np.ones(20), offsets=[0, 10, 20])
+    config = replace(tiny, reading=mtm.Reading(roles={"cost": "reward"}))
+    data = mtm.load_dataset(tmp_path / "x.npz")
+    with pytest.raises(mtm.ConfigError, match="have been read already"):
+        mtm.train(data, config, tmp_path / "run", silent=True)
+    read = mtm.load_dataset(tmp_path / "x.npz", config.reading)
+    run = mtm.train(read, config, tmp_path / "run", silent=True)
+    assert "returns" in run.modalities.names

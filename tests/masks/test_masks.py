@@ -156,6 +156,12 @@ def test_weights_are_shared_out_among_the_masks_that_fit(modalities) -> None:
     assert abs(is_past.mean() - 0.5) < 0.05
 
 
+def test_a_mask_of_weight_zero_is_left_out() -> None:
+    own = [Modality("x"), Modality("y")]  # no returns, which rcbc would need
+    drawn = masks.make_mask("random:1+rcbc:0")(own, 4, 5, np.random.default_rng(0))
+    assert drawn.shape == (5, 4, 2)
+
+
 def test_equal_weights_draw_as_no_weights_do(modalities) -> None:
     plain = masks.make_mask("fd+id+random")(modalities, 4, 500, np.random.default_rng(3))
     weighed = masks.make_mask("fd:1+id:1+random:1")(modalities, 4, 500, np.random.default_rng(3))

@@ -45,14 +45,15 @@ def main(words: Sequence[str]) -> None:
     require("gymnasium", extra="sim")
     began = time.monotonic()
     console = Console(highlight=False)
-    episodes = arguments.episodes or (1 if arguments.preset == "tiny" else 10)
+    usual = 1 if arguments.preset == "tiny" else 10
+    measured = EvalConfig(episodes=usual if arguments.episodes is None else arguments.episodes)
     console.print("Training one network on builtin:hopper, 140,000 steps of a learning robot.\n")
     run = train("builtin:hopper", preset(arguments.preset), arguments.out, overwrite=True)
     console.print("\nActing in Hopper-v5, in ten ways at once.")
     with episode_progress() as (progress, notices):
         result = evaluate(
             run,
-            EvalConfig(episodes=episodes),
+            measured,
             say=partial(notices.print, markup=False),
             progress=progress,
         )

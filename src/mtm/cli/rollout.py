@@ -82,6 +82,8 @@ def _policy(run: Run, arguments: Arguments) -> MaskedPolicy:
 
     if arguments.future is not None and arguments.policy != "two_stage":
         raise ConfigError(f"--future is for --policy two_stage, got {arguments.policy}.")
+    if arguments.policy == "bc" and arguments.target != "auto":
+        raise ConfigError("--target is for rcbc and two_stage: cloning asks for no return.")
     if arguments.policy == "bc":
         return policies.behavior_cloning(run, history=arguments.history)
     history = arguments.history or 0

@@ -17,8 +17,9 @@ from mtm.control.masked_policy import MaskedPolicy, Way, join
 from mtm.control.policy import ModelPolicy, Policy
 from mtm.control.return_targets import TargetSpec, resolve_target
 from mtm.core.config import CUSTOM_MASK
-from mtm.core.errors import ConfigError
+from mtm.core.errors import ConfigError, DataError
 from mtm.core.mask_mix import parse_mix
+from mtm.inference.inputs import as_batch
 from mtm.runs.run import Run
 
 __all__ = [
@@ -103,10 +104,15 @@ def tracking(
         reference: The states to follow, (S, *shape), from the first one on; the last is held.
         future: How many states ahead to look.
         history: Past states to show; None: as many as fit.
+
+    Raises:
+        DataError: The reference does not fit the model, has no step, or has a gap.
     """
     past = longest_history(run, future) if history is None else history
-    states = np.asarray(reference, np.float32)
-    return MaskedPolicy(run, [Way(future=future, reference=states, history=past)])
+    states, batched = as_batch(run, run.modalities.only("state").name, reference)
+    if batched:
+        raise DataError(f"a reference is one trajectory, (S, *shape), got {np.shape(reference)}.")
+    return MaskedPolicy(run, [Way(future=future, reference=states[0], history=past)])
 
 
 def longest_history(run: Run, future: int = 0) -> int:
@@ -123,4 +129,4 @@ def _usual_future(run: Run, history: int) -> int:
 def _training_masks(run: Run) -> tuple[str, ...]:
     """The names of the masks that a run was trained with; none of a function of the user's own."""
     mask = run.description.train.mask
-    return () if mask == CUSTOM_MASK else tuple(parse_mix(mask))
+    return () if mask == CUSTOM_MASK else tuple(n for n, w in parse_mix(mask).items() if w > 0)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mtm.control.environment_pool import EnvironmentPool
 from mtm.control.policies import MaskedPolicy, ModelPolicy, Policy, join
 from mtm.core.errors import ConfigError
+from mtm.core.validators import SEED
 
 Progress = Callable[[int, int], None]
 """Called after every step with (episodes finished, episodes in all)."""
@@ -89,6 +90,8 @@ def rollout(
         )
     if not policies or episodes < 1:
         raise ConfigError(f"{len(policies)} policies for {episodes} episodes: nothing to do.")
+    if (fault := SEED.fault("seed", seed)) is not None:
+        raise ConfigError(f"{fault}.")
     if processes is not None and processes < 1:
         raise ConfigError(f"processes must be at least 1, got {processes}.")
     if processes is not None and processes > 1 and watch is not None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from numbers import Real
 from typing import Any, Literal, get_args
 
 from mtm.core.config_io import from_plain, report
 from mtm.core.errors import ConfigError, unknown
-from mtm.core.mask_mix import mix_faults
+from mtm.core.mask_mix import mix_faults, mix_text
 from mtm.core.names import MASKS
 from mtm.core.reading import Reading
 from mtm.core.validators import (
@@ -36,6 +37,20 @@ Precision = Literal["32-true", "bf16-mixed", "bf16-true", "64-true"]
 
 CUSTOM_MASK = "custom"
 """What a run says whose mask was a function of the user's own."""
+
+
+def _listed(names: Any) -> tuple[str, ...]:
+    """Names, where they are listed; one alone is told as a fault of its own."""
+    return () if isinstance(names, str) else tuple(names)
+
+
+def _is_pair(value: Any) -> bool:
+    """Whether a value is two numbers."""
+    return (
+        isinstance(value, tuple | list)
+        and len(value) == 2
+        and all(isinstance(number, Real) for number in value)
+    )
 
 
 @dataclass(frozen=True)
@@ -151,7 +166,7 @@ class OptimizerConfig:
         faults = outside(self, "optimizer.", ranges)
         if self.name not in ("muon", "adamw"):
             faults.append(unknown("optimizer.name", str(self.name), ("muon", "adamw")))
-        if len(self.betas) != 2 or any(SHARE_BELOW_ALL.fault("", beta) for beta in self.betas):
+        if not _is_pair(self.betas) or any(SHARE_BELOW_ALL.fault("", b) for b in self.betas):
             faults.append(f"optimizer.betas must be two numbers in [0, 1), got {self.betas}")
         return faults
 
@@ -209,6 +224,8 @@ class TrainConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
 
     def __post_init__(self) -> None:
+        if isinstance(self.mask, Mapping):  # a mix as a dict
+            object.__setattr__(self, "mask", mix_text(self.mask))
         faults = self.faults()
         if not faults:
             for name in ("mask_weights", "drop", "gaps"):  # not to change with the caller's
@@ -230,22 +247,41 @@ class TrainConfig:
             "whole_modalities": SHARE,
         }
         faults = outside(self, "", counts | {"seed": SEED} | shares)
-        ends = tuple(self.visible_fraction)
-        if len(ends) != 2 or not 0 <= ends[0] <= ends[1] <= 1:
+        faults += self._kind_faults()
+        ends = self.visible_fraction
+        if not _is_pair(ends) or not 0 <= ends[0] <= ends[1] <= 1:
             faults.append(f"visible_fraction must be a range within [0, 1], got {ends}")
-        if len(set(self.modalities)) < len(self.modalities):
-            faults.append(f"modalities names a modality twice: {' '.join(self.modalities)}")
+        names = _listed(self.modalities)
+        if len(set(names)) < len(names):
+            faults.append(f"modalities names a modality twice: {' '.join(names)}")
         faults += number_faults("drop", self.drop, SHARE)
         faults += number_faults("gaps", self.gaps, SHARE)
         faults += number_faults("mask_weights", self.mask_weights, NOT_NEGATIVE)
         if self.loss_on not in ("all", "hidden"):
             faults.append(unknown("loss_on", self.loss_on, ("all", "hidden")))
-        if self.mask != CUSTOM_MASK:
+        if isinstance(self.mask, str) and self.mask != CUSTOM_MASK:
             faults += mix_faults(self.mask, MASKS)
-        for name in self.trackers:
+        for name in _listed(self.trackers):
             if name not in ("tensorboard", "wandb"):
                 faults.append(unknown("tracker", name, ("tensorboard", "wandb")))
         return faults
+
+    def _kind_faults(self) -> list[str]:
+        """Settings that are of another kind altogether."""
+        parts = {
+            **{"reading": Reading, "model": ModelConfig, "returns": ReturnsConfig},
+            **{"optimizer": OptimizerConfig, "mask": str},
+        }
+        faults = [
+            f"{name} must be a {kind.__name__}, got {value!r}"
+            for name, kind in parts.items()
+            if not isinstance(value := getattr(self, name), kind)
+        ]
+        return faults + [
+            f"{name} must be a tuple of names, got {value!r}"
+            for name in ("modalities", "trackers")
+            if isinstance(value := getattr(self, name), str)
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

@@ -9,7 +9,7 @@ This module imports neither torch nor numpy: settings are checked with it.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from mtm.core.errors import unknown
 
@@ -27,6 +27,11 @@ def parse_mix(text: str) -> dict[str, float]:
             raise ValueError(f"mask {text!r} names {name!r} twice; give it one weight")
         weights[name] = _weight(part, weight) if colon else 1.0
     return weights
+
+
+def mix_text(weights: Mapping[str, float]) -> str:
+    """The text of a mix that is given as a dict, mask -> weight."""
+    return "+".join(f"{name}:{weight}" for name, weight in weights.items())
 
 
 def mix_faults(text: str, known: Collection[str]) -> list[str]:

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-from mtm.core.errors import DataError, unknown
+from mtm.core.errors import ConfigError, DataError, unknown
 from mtm.core.reading import AS_IT_IS, Reading
 from mtm.data import concatenate
 from mtm.data.columns import LackingError, regroup
 from mtm.data.formats import builtin, d4rl, exorl, minari, npz, parquet, pickles, store
 from mtm.data.origin import Origin
-from mtm.data.trajectories import TrajectoryDataset
+from mtm.data.trajectories import Metadata, TrajectoryDataset
 
 DataSpec: TypeAlias = str | os.PathLike[str]
 """What names a data set: a file, a directory of files, a store, or `PREFIX:NAME`."""
@@ -68,12 +68,31 @@ def as_dataset(
     return data if isinstance(data, TrajectoryDataset) else load(data, reading)
 
 
+def check_reading(dataset: TrajectoryDataset, reading: Reading) -> None:
+    """Refuse settings that say how to read data which have been read already, in another way.
+
+    Raises:
+        ConfigError: They do.
+    """
+    origin = dataset.metadata.origin
+    if reading != AS_IT_IS and (origin is None or origin.reading != reading):
+        raise ConfigError(
+            "the settings say how to read the data (reading), but these have been read already. "
+            "Give the reading to mtm.load_dataset, or name the data by their path."
+        )
+
+
 def load_again(spec: str, reading: Reading) -> TrajectoryDataset:
     """Load the data that a run remembers.
 
     Raises:
         DataError: They are not there, or cannot be used; the message says how to name others.
     """
+    if spec == Metadata().source:
+        raise DataError(
+            "the data that the run was trained on were made in memory and are nowhere to be found. "
+            "Save them, and name them (--data on the command line, data=... in Python)."
+        )
     try:
         return load(spec, reading)
     except DataError as error:

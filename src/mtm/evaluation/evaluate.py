@@ -24,6 +24,7 @@ from mtm.control.rollout import EpisodeResults, Progress, rollout
 from mtm.control.scores import score
 from mtm.core.errors import ConfigError, DataError, MissingExtraError, unknown
 from mtm.core.names import ACTING_TASKS, PREDICTION_TASKS, TASKS
+from mtm.core.validators import SEED
 from mtm.data.environment_ids import check_environment, environment_to_act_in, matching_environment
 from mtm.data.loading import DataSpec, absolute
 from mtm.data.modalities import Modality
@@ -72,6 +73,8 @@ class EvalConfig:
                 raise ConfigError(unknown("task", task, TASKS))
         if self.episodes < 1:
             raise ConfigError(f"episodes must be at least 1, got {self.episodes}.")
+        if (fault := SEED.fault("seed", self.seed)) is not None:
+            raise ConfigError(f"{fault}.")
 
 
 def evaluate(

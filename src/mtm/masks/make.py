@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from mtm.core.config import TrainConfig
 from mtm.core.errors import ConfigError
-from mtm.core.mask_mix import mix_faults, parse_mix
+from mtm.core.mask_mix import mix_faults, mix_text, parse_mix
 from mtm.masks.capabilities import NAMED_MASKS
 from mtm.masks.mixed import MixedMask
 from mtm.masks.random_masks import MaskFunction, RandomAutoregressiveMask, RandomMask
@@ -43,11 +43,11 @@ def make_mask(
         ConfigError: A name is not known (the message lists the near ones), or a weight is wrong.
     """
     if not isinstance(name, str):
-        name = "+".join(f"{part}:{weight}" for part, weight in name.items())
+        name = mix_text(name)
     faults = mix_faults(name, NAMES)
     if faults:
         raise ConfigError("\n".join(faults))
-    mix = parse_mix(name)
+    mix = {part: weight for part, weight in parse_mix(name).items() if weight > 0}
     parts = tuple(_one_mask(part, random or RandomMask(), weights) for part in mix)
     return parts[0] if len(parts) == 1 else MixedMask(parts, tuple(mix.values()))
 

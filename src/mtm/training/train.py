@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import torch
 from lightning_fabric import Fabric
 
@@ -126,6 +127,7 @@ def _describe(
 ) -> tuple[Description, TrajectoryDataset, TrajectoryDataset | None]:
     """Load and prepare the data: what the run will be, its training and its held-out episodes."""
     source = loading.as_dataset(data, config.reading)
+    loading.check_reading(source, config.reading)
     if source.metadata.origin is not None:
         config = replace(config, reading=source.metadata.origin.reading)
     prepared = prepare(source, config)
@@ -182,7 +184,7 @@ def _check_kinds(config: object, mask: object) -> None:
 
 def _check_mask(mask: MaskFunction, modalities: tuple[Modality, ...], segment_length: int) -> None:
     """Try a mask function, so that its faults show before anything is written."""
-    visible = mask(modalities, segment_length, 2, generator(0, Purpose.MASKS))
+    visible = np.asarray(mask(modalities, segment_length, 2, generator(0, Purpose.MASKS)))
     shape = (2, segment_length, len(modalities))
     if visible.shape != shape or visible.dtype != bool:
         raise ConfigError(

@@ -100,7 +100,7 @@ class Agent:
         """
         if not self.takes_target:
             return self.learner.policy(None)
-        return self.learner.policy(self.asked(target or "auto"))
+        return self.learner.policy(self.asked("auto" if target is None else target))
 
     def asked(self, target: TargetSpec) -> float:
         """The episode return that a target stands for."""

@@ -93,6 +93,7 @@ def train_agent(
     check_stop_at(stop_at)
     with silence(silent):
         source = loading.as_dataset(data, config.reading)
+    loading.check_reading(source, config.reading)
     if source.metadata.origin is not None:
         config = replace(config, reading=source.metadata.origin.reading)
     prepared = _prepare(source)
