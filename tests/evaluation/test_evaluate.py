@@ -332,7 +332,7 @@ def test_predict_fills_a_file_with_gaps(hopper: Path, tmp_path: Path, capsys) ->
     assert out.lengths.tolist() == [15, 25]
     assert np.array_equal(out.arrays["states"][~lost], episode["states"][~lost])
     for want, output, message in [
-        ("state", filled, "Did you mean 'states'"),
+        ("state", tmp_path / "other.npz", "Did you mean 'states'"),
         ("states", tmp_path / "x.csv", "must end in .npz"),
     ]:
         assert main([*words, "--want", want, "--output", str(output)]) == 2
