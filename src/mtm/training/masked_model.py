@@ -49,7 +49,7 @@ class MaskedForward(nn.Module):
         self.network = network
 
     def forward(self, values: Mapping[str, Tensor], masks: Masks) -> Predictions:
-        """Predict the wanted tokens, as the network does; it counts tokens, (B, L)."""
+        """Predict the wanted tokens, as the network does."""
         predictions: Predictions = self.network(values, masks.visible, masks.wanted)
         return predictions
 
