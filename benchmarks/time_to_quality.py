@@ -32,7 +32,7 @@ from mtm.core.names import PREDICTION_TASKS
 from mtm.data.environment_ids import matching_environment
 from mtm.data.modalities import BoolArray, Modality
 from mtm.masks import MaskFunction
-from mtm.masks.random_masks import WEIGHTS
+from mtm.masks.training_masks import WEIGHTS
 from mtm.research.experiments.provenance import here
 from mtm.runs import checkpoint
 from mtm.runs.run import load_run

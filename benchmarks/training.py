@@ -83,7 +83,7 @@ class Stepper:
         """A whole step: batch, masks, forward, backward, optimizer."""
         inputs = self._maker(mask)(next(self._numbers))
         modalities = self._description.modalities
-        train_step(self._fabric, self._model, self._optimizers, modalities, inputs, 1.0)
+        train_step(self._fabric, self._model, self._optimizers, modalities, inputs, 1.0, "absolute")
 
     def flops(self, mask: MaskFunction) -> float:
         """Operations of one step, from the tokens really processed; backward is twice forward."""

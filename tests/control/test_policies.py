@@ -45,7 +45,9 @@ def test_cloning_shows_the_last_steps_and_its_own_actions(run) -> None:
     actions = drive(policy, states)
     for now in (0, 1, 2, 6):
         first = max(now - 2, 0)
-        expected = queries.behavior_cloning(run, states[first : now + 1, 0], actions[first:now, 0])
+        expected = queries.behavior_cloning(
+            run, states[first : now + 1, 0], actions[first:now, 0], history=2
+        )
         np.testing.assert_allclose(actions[now, 0], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -53,8 +55,7 @@ def test_without_history_only_the_current_state_counts(run) -> None:
     states = some_states(5, 1)
     policy = policies.return_conditioned(run, "fraction:1.0")
     policy.reset(1)
-    earned = np.full((5, 1), policy.ways[0].target)  # as asked, so that as much is left per step
-    after = drive(policy, states, earned)[-1]
+    after = drive(policy, states)[-1]
     policy.reset(1)
     np.testing.assert_allclose(policy.act(states[-1]), after, rtol=1e-4, atol=1e-6)
 
@@ -63,8 +64,7 @@ def test_queries_and_policies_of_one_name_show_the_same(run) -> None:
     """With their defaults, whatever came before."""
     states = some_states(6, 1)
     target = policies.return_conditioned(run).ways[0].target
-    as_asked = np.full((6, 1), target)  # so that as much is left per step
-    acted = drive(policies.return_conditioned(run), states, as_asked)
+    acted = drive(policies.return_conditioned(run), states)
     cloned = drive(policies.behavior_cloning(run), states)
     for now in range(6):
         past = states[: now + 1, 0]
@@ -78,12 +78,41 @@ def test_return_conditioning_shows_the_target(run) -> None:
     states = some_states(6, 1)
     policy = policies.return_conditioned(run, "return:15", history=3)
     assert policy.ways[0].target == pytest.approx(15 / 20)  # an average over the horizon
-    rewards = np.full((6, 1), 0.7)
-    actions = drive(policy, states, rewards)
-    left = (15 - 5 * 0.7) / (20 - 5)
+    actions = drive(policy, states, rewards=np.full((6, 1), 0.7))  # less than was asked for
     # Its own actions are hidden.
-    expected = queries.return_conditioned(run, states[2:6, 0], left, history=3)
+    expected = queries.return_conditioned(run, states[2:6, 0], 15 / 20, history=3)
     np.testing.assert_allclose(actions[5, 0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_guidance_goes_on_from_the_action_without_a_return(run) -> None:
+    states = some_states(1, 3)[0]
+    without = MaskedPolicy(run, [Way()])
+    told = MaskedPolicy(run, [Way(target=20.0)])  # far from the data, so that it matters
+    for policy in (without, told):
+        policy.reset(3)
+    u, c = without.act(states), told.act(states)
+    assert np.abs(c - u).max() > 1e-4
+    for weight in (0.0, 0.5, 2.0):
+        guided = MaskedPolicy(run, [Way(target=20.0, guidance=weight)])
+        guided.reset(3)
+        np.testing.assert_allclose(guided.act(states), u + weight * (c - u), rtol=1e-4, atol=1e-6)
+    mixed = policies.join([told, MaskedPolicy(run, [Way(target=20.0, guidance=2.0)]), without])
+    mixed.reset(3)
+    together = mixed.act(np.repeat(states[:1], 3, axis=0))
+    np.testing.assert_allclose(together, [c[0], 2 * c[0] - u[0], u[0]], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        (Way(guidance=2.0), "needs a target"),
+        (Way(target=0.5, guidance=-1.0), "at least 0, got -1"),
+        (Way(target=0.5, guidance=np.nan), "at least 0, got nan"),
+    ],
+)
+def test_guidance_that_makes_no_sense(run, way, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        MaskedPolicy(run, [way])
 
 
 def test_a_joined_policy_acts_as_its_parts(run) -> None:
@@ -143,16 +172,19 @@ def test_two_stage_is_imagining_then_inverse_dynamics(run) -> None:
     state = some_states(1, 1)
     target = return_targets.resolve_target(run, "fraction:1.0")
     action = policies.two_stage(run, "fraction:1.0", future=2).act(state[0])[0]
-    window = {"states": np.zeros((1, 4, 4), np.float32), "returns": np.full((1, 4), target, "f4")}
-    window["states"][0, 0] = state[0, 0]
-    visible = np.zeros((1, 4, 3), bool)
-    visible[:, 0, :2] = True
-    imagined = ask(run, window, visible, ["states"])["states"]
-    window["states"][0, 1:3] = imagined[0, 1:3]
-    visible[:] = False
-    visible[:, :3, 0] = True
-    expected = ask(run, window, visible, ["actions"])["actions"][0, 0]
-    np.testing.assert_allclose(action, expected, rtol=1e-4, atol=1e-5)
+    first, second = [], []
+    for place in (0, 1):  # three of the four steps are used
+        window = {"states": np.zeros((1, 4, 4), "f4"), "returns": np.full((1, 4), target, "f4")}
+        window["states"][0, place] = state[0, 0]
+        visible = np.zeros((1, 4, 3), bool)
+        visible[:, place, :2] = True
+        first.append(ask(run, window, visible, ["states"])["states"][0, place + 1 : place + 3])
+    for place in (0, 1):
+        window["states"][0, place : place + 3] = [state[0, 0], *np.mean(first, axis=0)]
+        visible = np.zeros((1, 4, 3), bool)
+        visible[:, place : place + 3, 0] = True
+        second.append(ask(run, window, visible, ["actions"])["actions"][0, place])
+    np.testing.assert_allclose(action, np.mean(second, axis=0), rtol=1e-4, atol=1e-5)
 
 
 def test_two_stage_looks_as_far_as_its_training_did(run, point_mass, tiny, tmp_path) -> None:
@@ -169,17 +201,12 @@ def test_tracking_looks_at_the_reference(run) -> None:
     state = some_states(1, 1)[0]
     policy = policies.tracking(run, reference)
     action = policy.act(state)[0]
-    path = np.stack([state[0], reference[1]])
-    np.testing.assert_allclose(
-        action, queries.inverse_dynamics(run, _padded(path, run))[0], rtol=1e-4, atol=1e-5
-    )
-
-
-def _padded(path: np.ndarray, run: Run) -> np.ndarray:
-    """The policy's window has T steps; those after the future are hidden."""
-    padded = np.full((4, 4), np.nan, np.float32)
-    padded[: len(path)] = path
-    return padded
+    expected = []
+    for place in range(3):
+        path = np.full((4, 4), np.nan, np.float32)  # what is neither now nor next is hidden
+        path[place], path[place + 1] = state[0], reference[1]
+        expected.append(queries.inverse_dynamics(run, path)[place])
+    np.testing.assert_allclose(action, np.mean(expected, axis=0), rtol=1e-4, atol=1e-5)
 
 
 def test_sums_of_returns_are_counted_down(point_mass, tiny, tmp_path) -> None:
@@ -194,15 +221,11 @@ def test_sums_of_returns_are_counted_down(point_mass, tiny, tmp_path) -> None:
     assert policy._asked_returns()[0].tolist() == [lowest] * 4  # never beyond what the data know
 
 
-def test_without_a_discount_what_is_left_is_counted_exactly(run) -> None:
+def test_an_average_is_asked_for_all_along(run) -> None:
     policy = policies.return_conditioned(run, "fraction:0.6")
-    target, gained = policy.ways[0].target, 0.0
-    rewards = target + np.random.default_rng(0).uniform(-0.1, 0.1, 12)
-    for step, reward in enumerate(rewards):
-        expected = np.float32(target if step == 0 else (target * 20 - gained) / (20 - step))
-        assert policy._asked_returns()[0, 0] == expected
+    for reward in (0.0, 5.0, -3.0):
+        assert policy._asked_returns()[0].tolist() == [np.float32(policy.ways[0].target)] * 4
         policy.observe(np.array([reward]), np.array([False]))
-        gained += reward
 
 
 @pytest.fixture(scope="module", params=["sum", "average"])

@@ -131,7 +131,7 @@ def test_numbers_of_the_same_weights_are_kept_together(
 def test_the_best_of_a_sweep_may_have_earned_nothing() -> None:
     means = dict(zip(SWEEP, [-2.0, None, 0.0, -1.0, None, -3.0], strict=True))
     rolls = {f"rcbc/{f}": {"return": {"mean": mean}} for f, mean in means.items()}
-    best = assemble("rcbc", rolls | {"rcbc/auto": {"return": {"mean": 1.0}}})["best"]
+    best = assemble("rcbc", rolls | {"rcbc/auto": rolls.pop("rcbc/1.0")})["best"]
     assert best["return"]["mean"] == 0.0
 
 

@@ -9,13 +9,15 @@ from mtm import masks
 from mtm.core import config, names
 from mtm.core.errors import ConfigError
 from mtm.data.modalities import Modality
-from mtm.masks import RandomAutoregressiveMask, RandomMask
+from mtm.masks import RandomAutoregressiveMask, RandomMask, make
 from mtm.masks.capabilities import NAMED_MASKS, Question
 
 # Rows: states, returns, actions. ■ visible, ? wanted, · hidden.
 PICTURES = {
     "bc": ("■■■■", "····", "■■■?"),
     "rcbc": ("■■■■", "■■■■", "■■■?"),
+    "bc-now": ("···■", "····", "···?"),
+    "rcbc-now": ("···■", "···■", "···?"),
     "id": ("■■■■", "····", "··?·"),
     "fd": ("■■■?", "····", "■■■·"),
     "goal": ("■??■", "····", "???·"),
@@ -117,20 +119,22 @@ def test_a_mix_asks_samples_only_for_what_they_have(modalities) -> None:
     present[:300, :, 2] = False  # no actions
     present[300:600, 1:, 2] = False  # some
     mixed = masks.make_mask("fd+id")
-    visible = masks.draw_masks(mixed, modalities, present, np.random.default_rng(0))
+    visible = masks.draw_questions(mixed, modalities, present, np.random.default_rng(0)).visible
     is_id = (visible == NAMED_MASKS["id"].question(modalities, 4).visible).all(axis=(1, 2))
     assert not is_id[:300].any()
     assert abs(is_id[300:600].mean() - 0.5) < 0.1
     assert abs(is_id[600:].mean() - 0.5) < 0.1
     no_states = np.ones((300, 4, 3), bool)
     no_states[:, :, 0] = False  # inverse dynamics would show nothing at all
-    shown = masks.draw_masks(
+    shown = masks.draw_questions(
         masks.make_mask("random+id"), modalities, no_states, np.random.default_rng(0)
-    )
+    ).visible
     assert (shown & no_states).any(axis=(1, 2)).all()
     only_returns = np.zeros((50, 4, 3), bool)
     only_returns[:, :, 1] = True  # neither mask asks for these
-    assert masks.draw_masks(mixed, modalities, only_returns, np.random.default_rng(0)).any()
+    assert masks.draw_questions(
+        mixed, modalities, only_returns, np.random.default_rng(0)
+    ).visible.any()
 
 
 def test_a_mix_draws_each_part_as_often_as_its_weight_says(modalities) -> None:
@@ -151,9 +155,46 @@ def test_weights_are_shared_out_among_the_masks_that_fit(modalities) -> None:
     present = np.ones((2000, 4, 3), bool)
     present[:, :, 2] = False  # no actions: inverse dynamics have nothing to ask for
     mixed = masks.make_mask("fd:0.2+id:0.7+past:0.2+waypoints:0")
-    visible = masks.draw_masks(mixed, modalities, present, np.random.default_rng(0))
+    visible = masks.draw_questions(mixed, modalities, present, np.random.default_rng(0)).visible
     is_past = visible[:, 3, 0]  # of these four only past inference shows the last state
     assert abs(is_past.mean() - 0.5) < 0.05
+
+
+def test_a_drawn_question_wants_what_its_mask_does(modalities) -> None:
+    rng = np.random.default_rng(0)
+    everything = np.ones((300, 4, 3), bool)
+    named = masks.draw_questions(NAMED_MASKS["rcbc-now"], modalities, everything, rng)
+    assert (named.wanted.sum(axis=(1, 2)) == 1).all()
+    assert (named.wanted[:, :, 2] == named.visible[:, :, 0]).all()
+    mixed = masks.draw_questions(masks.make_mask("random+fd"), modalities, everything, rng)
+    whole = mixed.wanted.all(axis=(1, 2))  # random masks want all tokens
+    assert abs(whole.mean() - 0.5) < 0.1
+    assert (mixed.wanted[~whole].sum(axis=(1, 2)) == 1).all()
+
+
+def test_balanced_asks_each_question_as_often_as_its_share_says(modalities) -> None:
+    everything = np.ones((20_000, 4, 3), bool)
+    drawn = masks.draw_questions(
+        masks.make_mask("balanced"), modalities, everything, np.random.default_rng(0)
+    )
+    wants_all = drawn.wanted.all(axis=(1, 2))
+    one_action = drawn.wanted[:, :, 2].any(axis=1) & ~wants_all
+    now = one_action & (drawn.visible[:, :, 0].sum(axis=1) == 1)
+    shares = make.BALANCED
+    assert abs(wants_all.mean() - shares["random-autoregressive"]) < 0.02
+    assert abs(now.mean() - shares["rcbc-now"] - shares["bc-now"]) < 0.02
+    assert abs((one_action & ~now).mean() - shares["id"]) < 0.02
+
+
+def test_balanced_asks_what_the_data_allow() -> None:
+    own = [Modality("x"), Modality("torque", role="action")]  # no returns
+    drawn = masks.make_mask("balanced")(own, 4, 500, np.random.default_rng(0))
+    assert drawn.shape == (500, 4, 2)
+    assert masks.make_mask("balanced")(own, 1, 500, np.random.default_rng(0)).any()  # nor a next
+    alone = masks.make_mask("balanced")([Modality("x")], 4, 500, np.random.default_rng(0))
+    assert 0 < alone.mean() < 1
+    with pytest.raises(ConfigError, match="role return"):  # who names a mask, means it
+        masks.make_mask("random+rcbc-now")(own, 4, 5, np.random.default_rng(0))
 
 
 def test_a_mask_of_weight_zero_is_left_out() -> None:

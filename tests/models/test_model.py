@@ -15,8 +15,9 @@ from mtm.models.dropout import drop
 from mtm.models.lines import between_visible
 from mtm.models.mtm import MTM
 from mtm.models.packing import Block, Expansion, Layout
-from mtm.training.losses import reconstruction_losses, weighed_errors
+from mtm.training.losses import reconstruction_losses, weighed_distances, weighed_errors
 
+ACTION_LOSSES = ("absolute", "squared")
 MODALITIES = (
     Modality("states", (3,)),
     Modality("gripper", (), "discrete", 4),
@@ -236,11 +237,14 @@ def test_states_are_predicted_as_changes(residual: bool) -> None:
     assert torch.equal(model(values, visible).values["states"], expected)
 
 
-def losses_of(model, values, visible, present, **named):
-    counts = present.sum(dim=(0, 1))
+def losses_of(model, values, visible, present, action_loss="absolute", **named):
+    weights = present.float()
+    totals = weights.sum(dim=(0, 1))
     hidden = present & ~visible
     out = model(values, visible)
-    return reconstruction_losses(MODALITIES, out, values, present, hidden, counts, **named)
+    return reconstruction_losses(
+        MODALITIES, out, values, weights, hidden, totals, action_loss, **named
+    )
 
 
 def test_absent_values_change_no_loss_and_no_gradient() -> None:
@@ -296,6 +300,37 @@ def test_with_variances_sure_tokens_count_more_and_a_modality_as_much_as_before(
         value.grad, (2 * usual.sqrt()).expand(2, 1)
     )  # squared: 2 * deviation
     torch.testing.assert_close(log_variance.grad, torch.zeros(2, 1), atol=1e-6, rtol=0)
+
+
+def test_of_hidden_actions_the_median_is_learned_of_all_else_the_mean() -> None:
+    """A quarter of the samples lie far from the others, as noise that is cut off at a bound."""
+    truth = torch.tensor([1.0, 1.0, 1.0, -3.0]).view(4, 1)
+    for weigh, expected in ((weighed_distances, 1.0), (weighed_errors, 0.0)):
+        value = torch.zeros(1, requires_grad=True)
+        log_variance = torch.zeros(1, requires_grad=True)
+        optimizer = torch.optim.Adam([value, log_variance], lr=0.02)
+        for _ in range(800):
+            optimizer.zero_grad()
+            guess, spread = value.expand(4, 1), log_variance.expand(4, 1)
+            weigh(guess, spread, truth, torch.tensor(1.0)).sum().backward()
+            optimizer.step()
+        assert value.item() == pytest.approx(expected, abs=0.05)
+
+
+def test_an_action_that_is_visible_is_copied_whatever_its_loss() -> None:
+    model, values = make_model(), make_values()
+    everything = torch.ones(B, T, M, dtype=torch.bool)
+    losses = [losses_of(model, values, everything, everything, a)[0] for a in ACTION_LOSSES]
+    assert torch.equal(*losses)
+    hidden = [losses_of(model, values, random_visible(), everything, a)[0] for a in ACTION_LOSSES]
+    assert torch.equal(hidden[0][:3], hidden[1][:3])  # actions are the last modality
+    assert not torch.equal(hidden[0][3], hidden[1][3])
+
+
+def test_without_variances_distances_are_not_weighed() -> None:
+    value, truth = torch.tensor([[[0.3, -0.1]]]), torch.zeros(1, 1, 2)
+    expected = 2 * 2**0.5 * (torch.tensor([0.3, 0.1]).square() + 0.05**2).sqrt().mean()
+    torch.testing.assert_close(weighed_distances(value, None, truth, None)[0, 0], expected)
 
 
 def test_processes_add_up_their_variances_once_per_step() -> None:

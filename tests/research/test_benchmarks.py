@@ -16,7 +16,7 @@ from mtm.core.config import OptimizerConfig, TrainConfig
 from mtm.data.modalities import Modality
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.masks import make_mask
-from mtm.masks.random_masks import WEIGHTS
+from mtm.masks.training_masks import WEIGHTS
 
 
 def test_the_original_draws_one_mask_for_all_and_hides_what_follows_a_token(

@@ -340,7 +340,7 @@ def test_capabilities_are_drawn_with_the_papers_figures(tmp_path: Path) -> None:
 
 
 def test_masking_and_length_are_drawn(tmp_path: Path) -> None:
-    masks = {"random": 1.0, "random-autoregressive": 2.0, "rcbc": 3.0}
+    masks = {"random": 1.0, "random-autoregressive": 2.0, "balanced": 2.5, "rcbc": 3.0}
     specs = masking.runs(SMOKE, [HOPPER.spec], 1)
     made = made_up(specs, lambda spec, task: masks[spec.settings["train"]["mask"]])
     drawn = masking.draw(made, tmp_path)
@@ -362,7 +362,8 @@ def test_two_stages_are_taught_alike_with_and_without_state_only_data(
     monkeypatch.setattr(heteromodal, "facts", lambda spec: replace(HOPPER, steps=steps))
     specs = heteromodal.runs(SCALES[scale], [HOPPER.spec], 1)
     trained = [s.settings["train"] for s in specs if s.method == "mtm"]
-    assert [t["mask"] for t in trained] == ["random-autoregressive+id"] * 2
+    usual = "random-autoregressive" if scale == "paper" else "balanced"
+    assert [t["mask"] for t in trained] == [f"{usual}+id"] * 2
     assert [t["drop"] for t in trained] == [{"actions": 1 - share}] * 2
     assert [t["complete_share"] for t in trained] == [1.0, 0.5]
 

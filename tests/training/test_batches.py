@@ -37,7 +37,7 @@ def maker() -> BatchMaker:
 
 def same(a: StepInput, b: StepInput) -> bool:
     pairs = [(a.values[name], b.values[name]) for name in a.values]
-    pairs += [(a.scored, b.scored), (a.hidden, b.hidden), (a.counts, b.counts)]
+    pairs += [(a.weights, b.weights), (a.hidden, b.hidden), (a.totals, b.totals)]
     pairs += [(a.masks.visible, b.masks.visible), (a.masks.wanted, b.masks.wanted)]
     return all(torch.equal(one, other) for one, other in pairs)
 
@@ -58,10 +58,10 @@ def test_ddp_moves_the_values_and_leaves_the_masks(maker) -> None:
 def test_a_step_s_input_moves_all_but_the_masks(maker) -> None:
     inputs = maker(0)
     moved = inputs.to(META)
-    assert {t.device for t in (*moved.values.values(), moved.scored, moved.counts)} == {META}
+    assert {t.device for t in (*moved.values.values(), moved.weights, moved.totals)} == {META}
     assert moved.hidden.device == META
     assert moved.masks is inputs.masks
-    assert inputs.to(torch.device("cpu")).scored is inputs.scored
+    assert inputs.to(torch.device("cpu")).weights is inputs.weights
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true"])
@@ -77,7 +77,7 @@ def test_the_masks_that_reach_the_network_are_those_that_were_made(maker, precis
     model(inputs.values, inputs.masks)
     for name, flat in seen.items():
         mask = getattr(inputs.masks, name)
-        assert mask.shape == inputs.scored.shape  # (B, T, M)
+        assert mask.shape == inputs.weights.shape  # (B, T, M)
         assert flat.data_ptr() == mask.data_ptr()
         assert flat.dtype == torch.bool
     assert [n for n, _ in model.named_parameters()] == [
@@ -87,6 +87,30 @@ def test_the_masks_that_reach_the_network_are_those_that_were_made(maker, precis
     assert set(model(inputs.values, everything).values) == set(inputs.values)
 
 
+@pytest.mark.parametrize("loss_on", ["wanted", "all", "hidden"])
+def test_the_loss_counts_what_the_settings_say(maker, loss_on) -> None:
+    config = replace(maker.config, loss_on=loss_on, mask="random+rcbc-now", batch_size=64)
+    description = Description(config, maker.modalities, maker.normalizer, {})
+    inputs = BatchMaker(description, maker.segments, training_mask(config))(0)
+    visible, counted = inputs.masks.visible, inputs.weights > 0
+    assert torch.equal(inputs.totals, inputs.weights.sum(dim=(0, 1)))
+    assert torch.equal(inputs.hidden, counted & ~visible)
+    if loss_on == "all":
+        assert counted.all()
+        assert inputs.masks.wanted is None
+        return
+    assert (inputs.masks.wanted | ~counted).all()
+    if loss_on == "hidden":
+        assert torch.equal(counted, ~visible)
+        assert set(inputs.weights.unique().tolist()) == {0.0, 1.0}
+        return
+    single = counted.sum(dim=(1, 2)) == 1  # wants the action now; random masks want everything
+    assert 10 < single.sum() < 54
+    assert counted[~single].all()
+    actions = inputs.weights.sum(dim=1)[:, 2]
+    assert torch.equal(actions, torch.ones(64))  # each sample's actions count alike
+
+
 def test_processes_share_a_batch(maker) -> None:
     whole = maker(3)
     description = Description(maker.config, maker.modalities, maker.normalizer, {})
@@ -94,7 +118,7 @@ def test_processes_share_a_batch(maker) -> None:
         part = BatchMaker(description, maker.segments, maker.mask, rank=rank, processes=2)(3)
         assert torch.equal(part.masks.visible, whole.masks.visible[rank::2])
         assert torch.equal(part.values["states"], whole.values["states"][rank::2])
-        assert torch.equal(part.counts, whole.counts)
+        assert torch.equal(part.totals, whole.totals)
 
 
 def test_only_a_gpu_is_made_ahead_for(maker) -> None:

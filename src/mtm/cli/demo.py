@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +13,9 @@ import tyro
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+
+STEPS = 2000
+"""Of training at most: enough for a small recording, and nobody waits for long."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,9 @@ def main(words: Sequence[str]) -> None:
     usual = 1 if arguments.preset == "tiny" else 10
     measured = EvalConfig(episodes=usual if arguments.episodes is None else arguments.episodes)
     console.print("Training one network on builtin:hopper, 140,000 steps of a learning robot.\n")
-    run = train("builtin:hopper", preset(arguments.preset), arguments.out, overwrite=True)
+    settings = preset(arguments.preset)
+    settings = replace(settings, steps=min(settings.steps, STEPS))
+    run = train("builtin:hopper", settings, arguments.out, overwrite=True)
     console.print("\nActing in Hopper-v5, in ten ways at once.")
     with episode_progress() as (progress, notices):
         result = evaluate(

@@ -29,8 +29,10 @@ class Arguments(AskedRun):
     future: int | None = None
     """two_stage: how many states to predict before acting; if not given, two, or all that fit for a
     run that was trained with the mask id."""
-    history: int | None = None
-    """Past steps to show the model; if not given, all that it can see for bc, else none."""
+    history: int = 0
+    """Past steps to show the model."""
+    guidance: float = 1.0
+    """rcbc: how far to go from the action without the return (0) to that with it (1), or beyond."""
     episodes: int = 10
     """How many."""
     seed: int = 0
@@ -82,11 +84,16 @@ def _policy(run: Run, arguments: Arguments) -> MaskedPolicy:
 
     if arguments.future is not None and arguments.policy != "two_stage":
         raise ConfigError(f"--future is for --policy two_stage, got {arguments.policy}.")
+    if arguments.guidance != 1 and arguments.policy != "rcbc":
+        raise ConfigError(f"--guidance is for --policy rcbc, got {arguments.policy}.")
     if arguments.policy == "bc" and arguments.target != "auto":
         raise ConfigError("--target is for rcbc and two_stage: cloning asks for no return.")
     if arguments.policy == "bc":
         return policies.behavior_cloning(run, history=arguments.history)
-    history = arguments.history or 0
     if arguments.policy == "two_stage":
-        return policies.two_stage(run, arguments.target, future=arguments.future, history=history)
-    return policies.return_conditioned(run, arguments.target, history=history)
+        return policies.two_stage(
+            run, arguments.target, future=arguments.future, history=arguments.history
+        )
+    return policies.return_conditioned(
+        run, arguments.target, history=arguments.history, guidance=arguments.guidance
+    )

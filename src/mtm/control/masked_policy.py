@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mtm.core.errors import ConfigError, DataError
 from mtm.data.modalities import BoolArray
-from mtm.inference.engine import Arrays, ask, ask_capability, dtype_of
+from mtm.inference.engine import Arrays, ask_at_places, ask_capability, dtype_of
 from mtm.masks import NAMED_MASKS, Question
 from mtm.runs.run import Run
 
@@ -36,6 +36,8 @@ class Way:
         history: Steps before the current one that are shown.
         own_actions: Whether the history shows the actions that the policy itself has taken. A model
             that sees them tends to repeat them instead of looking at the state.
+        guidance: How far to go from the action without the return to that with it: 1 takes the
+            latter, more goes beyond it.
     """
 
     target: float | None = None
@@ -43,6 +45,7 @@ class Way:
     reference: NDArray[np.float32] | None = None
     history: int = 0
     own_actions: bool = False
+    guidance: float = 1.0
 
     @property
     def first(self) -> str | None:
@@ -70,6 +73,13 @@ class MaskedPolicy:
         self.length = run.segment_length
         self._discount = run.description.train.returns.discount
         for way in ways:
+            if way.guidance != 1 and (self.actions.kind == "discrete" or way.target is None):
+                raise ConfigError(
+                    f"guidance {way.guidance} weighs actions with a return against those without: "
+                    "it needs a target, and actions that are numbers."
+                )
+            if not 0 <= way.guidance < np.inf:
+                raise ConfigError(f"guidance must be a number of at least 0, got {way.guidance}.")
             if min(way.future, way.history) < 0 or way.history + 1 + way.future > self.length:
                 raise ConfigError(
                     f"history {way.history} + the current step + future {way.future} must fit into "
@@ -143,6 +153,7 @@ class MaskedPolicy:
         self._own_actions = np.array([w.own_actions for w in ways])
         self._follows = np.array([w.reference is not None for w in ways])
         self._targets = np.array([np.nan if w.target is None else w.target for w in ways])
+        self._guidance = np.array([w.guidance for w in ways])
         self._first = np.array([w.first or "" for w in ways])
 
     def _make_room(self) -> None:
@@ -159,7 +170,24 @@ class MaskedPolicy:
         question = self._first_question()
         window, known = self._window()
         want = [m.name for m in (self.actions, self.states) if self._wants(question, m.name)]
-        return ask(self.run, window, question.visible & known, want, question.wanted)
+        visible, wanted = question.visible & known, question.wanted
+        guided = np.flatnonzero(~np.isnan(self._targets) & (self._guidance != 1))
+        if not len(guided):
+            return ask_at_places(self.run, window, visible, want, wanted)
+        rows = np.append(np.arange(len(visible)), guided)  # those once more, without the return
+        visible, wanted = visible[rows], wanted[rows]
+        assert self.returns is not None
+        visible[-len(guided) :, :, self.run.modalities.place(self.returns.name)] = False
+        repeated = {name: values[rows] for name, values in window.items()}
+        answers = ask_at_places(self.run, repeated, visible, want, wanted)
+        return {name: self._guide(values, guided) for name, values in answers.items()}
+
+    def _guide(self, answers: NDArray[Any], guided: NDArray[np.int64]) -> NDArray[Any]:
+        """From the answers without the return, which come last, beyond those with it."""
+        told, untold = answers[: -len(guided)], answers[-len(guided) :]
+        weight = self._guidance[guided].reshape(-1, *[1] * (answers.ndim - 1))
+        told[guided] = untold + weight * (told[guided] - untold)
+        return told
 
     def _first_question(self) -> Question:
         """What each row's capability may see now, and what it wants back; (n, T, M) each."""
@@ -201,22 +229,25 @@ class MaskedPolicy:
         return window, known
 
     def _asked_returns(self) -> NDArray[np.float32]:
-        """What is left to earn, at each step of the window; per remaining step for averages.
+        """What to ask for now, at each step of the window.
 
-        It stays within what the data know: an average over the last steps could be anything.
+        An average per remaining step is the same all along, as in the paper: who is behind cannot
+        make up for it by asking for more than the data know, and who is ahead should not slacken.
+        Of a sum, or of what is discounted, what is left to earn, within what the data know.
         """
         targets = np.nan_to_num(self._targets)
         horizon = self.run.description.data.get("returns_horizon")
-        if horizon:
+        if horizon and self._discount < 1:
             left = (targets * horizon - self._gained) / self._worth()
             left = left / np.maximum(horizon - self._steps, 1)
-        elif self.run.description.train.returns.kind == "sum":
+        elif not horizon and self.run.description.train.returns.kind == "sum":
             left = (targets - self._gained) / self._worth()
         else:
-            left = targets  # returns of the user's own: what they count is not known
-        assert self.returns is not None
-        known = self.run.normalizer.statistics[self.returns.name]
-        left = np.where(self._steps == 0, targets, np.clip(left, known.low, known.high))
+            left = targets  # an average, or returns of the user's own: what they count is not known
+        if left is not targets:
+            assert self.returns is not None
+            known = self.run.normalizer.statistics[self.returns.name]
+            left = np.where(self._steps == 0, targets, np.clip(left, known.low, known.high))
         return np.repeat(left[:, None], self.length, axis=1).astype(np.float32)
 
     def _act_by_inverse_dynamics(self, plans: BoolArray, imagined: Any) -> NDArray[Any]:

@@ -40,26 +40,30 @@ FUTURE = 2
 shows all states of a segment; docs/research-log compares one to three."""
 
 
-def behavior_cloning(run: Run, *, history: int | None = None) -> MaskedPolicy:
-    """Go on as the data's policies would after the same history of states and actions.
+def behavior_cloning(run: Run, *, history: int = 0) -> MaskedPolicy:
+    """Act as the data's policies would in the same state.
 
     Args:
         run: A trained run.
-        history: Past steps to show; None: as many as fit.
+        history: Past steps to show, with the actions taken in them; the paper shows none.
     """
-    past = longest_history(run) if history is None else history
-    return MaskedPolicy(run, [Way(history=past, own_actions=True)])
+    return MaskedPolicy(run, [Way(history=history, own_actions=True)])
 
 
-def return_conditioned(run: Run, target: TargetSpec = "auto", *, history: int = 0) -> MaskedPolicy:
+def return_conditioned(
+    run: Run, target: TargetSpec = "auto", *, history: int = 0, guidance: float = 1.0
+) -> MaskedPolicy:
     """Act as goes with a return.
 
     Args:
         run: A trained run.
         target: `auto`, or see `mtm.control.return_targets.resolve_target`.
         history: Past states to show; docs/research-log compares none to three.
+        guidance: How far to go from what the same weights do without the return (0) to what they
+            do with it (1), or beyond.
     """
-    return MaskedPolicy(run, [Way(target=resolve_target(run, target), history=history)])
+    asked = resolve_target(run, target)
+    return MaskedPolicy(run, [Way(target=asked, history=history, guidance=guidance)])
 
 
 def two_stage(

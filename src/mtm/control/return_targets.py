@@ -1,7 +1,8 @@
 """What a return-conditioned policy asks for, from what the run knows of its data.
 
 A target can be said as an episode's return, as a normalised score, as a fraction of the range of
-the data's episodes (0 the worst, 1 the best), or be left to `auto`. No environment is touched.
+the data's episodes (0 the worst, 1 the best), or be left to `auto`, which is the best of them. No
+environment is touched.
 
 Where the run's returns are discounted, an episode's return or score says nothing of when it is
 earned, so only the last two can be asked for.
@@ -24,9 +25,6 @@ from mtm.runs.run import Run
 
 TargetSpec: TypeAlias = str | float
 """`auto`, `fraction:0.9`, `score:100`, `return:3000`; a plain number is a return."""
-
-AUTO_QUANTILE = 0.95
-"""`auto` asks for as much as the best episodes of the data brought: this quantile of them."""
 
 
 class _Described(Protocol):
@@ -115,7 +113,7 @@ def first_returns(run: KnowsReturns) -> np.ndarray:
 
 def _value(run: KnowsReturns, spec: TargetSpec, quantiles: np.ndarray) -> float:
     if spec == "auto":
-        return float(np.interp(AUTO_QUANTILE, np.linspace(0, 1, len(quantiles)), quantiles))
+        return float(quantiles[-1])
     unit, number = _parse(spec)
     if unit == "fraction":
         return fraction_of_range(run, number)

@@ -13,9 +13,9 @@ Capability: TypeAlias = Literal["bc", "rcbc", "id", "fd"]
 inverse and forward dynamics. The paper's, in its order."""
 CAPABILITIES: tuple[Capability, ...] = get_args(Capability)
 
-RANDOM_MASKS = ("random", "random-autoregressive")
+RANDOM_MASKS = ("random", "random-autoregressive", "balanced")
 """Masks to train with."""
-NAMED_MASKS = (*CAPABILITIES, "goal", "waypoints", "past", "plan")
+NAMED_MASKS = ("bc", "rcbc", "bc-now", "rcbc-now", "id", "fd", "goal", "waypoints", "past", "plan")
 """Masks that each ask one question."""
 MASKS = (*RANDOM_MASKS, *NAMED_MASKS)
 

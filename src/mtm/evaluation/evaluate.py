@@ -3,7 +3,7 @@
 Offline: prediction errors on the held-out episodes, in normalised and in raw units. In the
 environment: returns of behaviour cloning, of return-conditioned acting at several targets, and of
 two-stage acting, all in lockstep. What was chosen by looking at the environment (`best` of the
-sweep) is kept apart from what was not (`auto`, `fixed`).
+sweep) is kept apart from what was not (`auto`).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from mtm.training.validation import capabilities_of
 SWEEP = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1)
 """Targets of the sweep, as fractions of the range of the data's episode returns (the paper's)."""
 
-FIXED = "fraction:1.0"
-"""The fixed target: the return of the data's best episode."""
+AUTO = 1.0
+"""The fraction that the target `auto` is: the best episode of the data."""
 
 NEEDS = {"two_stage": ("rcbc", "id")}
 """Capabilities that a task is made of, where that is not the one of its name."""
@@ -219,12 +219,13 @@ def assemble(task: str, rolls: Mapping[str, Any]) -> Any:
     """The part of the result that belongs to a task: a ROLL, or one for each target."""
     if f"{task}/auto" not in rolls:
         return rolls.get(task)
+    auto = rolls[f"{task}/auto"]
     if task == "two_stage":
-        return {"auto": rolls["two_stage/auto"], "fixed": rolls["two_stage/fixed"]}
-    sweep = {str(f): rolls[f"{task}/{f}"] for f in SWEEP}
+        return {"auto": auto, "fixed": auto}
+    sweep = {str(f): auto if f == AUTO else rolls[f"{task}/{f}"] for f in SWEEP}
     return {
-        "auto": rolls[f"{task}/auto"],
-        "fixed": sweep["1.0"],
+        "auto": auto,
+        "fixed": auto,  # as earlier versions called it, when `auto` was another
         "sweep": sweep,
         "best": max(sweep.values(), key=_mean_return),
     }
@@ -304,14 +305,11 @@ def _policies(run: Run, task: str) -> dict[str, MaskedPolicy]:
     if task == "bc":
         return {"bc": acting.behavior_cloning(run)}
     if task == "two_stage":
-        return {
-            "two_stage/auto": acting.two_stage(run),
-            "two_stage/fixed": acting.two_stage(run, FIXED),
-        }
+        return {"two_stage/auto": acting.two_stage(run)}
     auto = acting.return_conditioned(run)
     (way,) = auto.ways
-    sweep = {f"rcbc/{f}": replace(way, target=fraction_of_range(run, f)) for f in SWEEP}
-    return {"rcbc/auto": auto} | {name: MaskedPolicy(run, [w]) for name, w in sweep.items()}
+    others = {f: replace(way, target=fraction_of_range(run, f)) for f in SWEEP if f != AUTO}
+    return {"rcbc/auto": auto} | {f"rcbc/{f}": MaskedPolicy(run, [w]) for f, w in others.items()}
 
 
 def _roll(env_id: str, target: float | None, episodes: EpisodeResults) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def behavior_cloning(
     states: ArrayLike,
     actions: ArrayLike | None = None,
     *,
-    history: int | None = None,
+    history: int | None = 0,
 ) -> NDArray[Any]:
     """The action at the last of some states (..., S, *shape), as the data's policies would act.
 
@@ -81,7 +81,7 @@ def behavior_cloning(
     Args:
         run: A trained run.
         states: The past states with the current one last.
-        actions: The past actions (..., S - 1, *shape), if known.
+        actions: The past actions (..., S - 1, *shape), if known; shown within `history`.
         history: Past steps to show; None: as many as fit.
     """
     return _act(run, "bc", states, actions, None, history)

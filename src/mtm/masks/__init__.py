@@ -8,8 +8,13 @@ draw(visible, modalities)                 a mask as a grid of text
 from mtm.masks.capabilities import NAMED_MASKS, NamedMask, Question
 from mtm.masks.drawing import draw
 from mtm.masks.make import NAMES, make_mask, summary, training_mask
-from mtm.masks.mixed import MixedMask, draw_masks
-from mtm.masks.random_masks import MaskFunction, RandomAutoregressiveMask, RandomMask
+from mtm.masks.training_masks import (
+    MaskFunction,
+    MixedMask,
+    RandomAutoregressiveMask,
+    RandomMask,
+    draw_questions,
+)
 
 __all__ = [
     "NAMED_MASKS",
@@ -21,7 +26,7 @@ __all__ = [
     "RandomAutoregressiveMask",
     "RandomMask",
     "draw",
-    "draw_masks",
+    "draw_questions",
     "make_mask",
     "summary",
     "training_mask",

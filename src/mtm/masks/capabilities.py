@@ -81,6 +81,11 @@ class NamedMask:
             )
         return self.ask(grid, now)
 
+    def fits(self, modalities: Sequence[Modality], segment_length: int) -> bool:
+        """Whether these modalities and this length let the question be asked."""
+        has = {m.role for m in modalities}
+        return has.issuperset(self.roles) and bool(self.moments(segment_length))
+
     def __call__(
         self,
         modalities: Sequence[Modality],
@@ -89,9 +94,19 @@ class NamedMask:
         rng: np.random.Generator,
     ) -> BoolArray:
         """A mask per sample, each at a moment of its own."""
-        table = _all_questions(self, tuple(modalities), segment_length).visible
-        drawn: BoolArray = table[rng.integers(len(table), size=batch_size)]
-        return drawn
+        return self.draw(modalities, segment_length, batch_size, rng).visible
+
+    def draw(
+        self,
+        modalities: Sequence[Modality],
+        segment_length: int,
+        batch_size: int,
+        rng: np.random.Generator,
+    ) -> Question:
+        """A question per sample, each at a moment of its own: (B, T, M) each."""
+        table = _all_questions(self, tuple(modalities), segment_length)
+        moments = rng.integers(len(table.visible), size=batch_size)
+        return Question(table.visible[moments], table.wanted[moments])
 
     def questions(
         self, modalities: Sequence[Modality], segment_length: int, moments: IntArray
@@ -150,6 +165,16 @@ def _return_conditioned(grid: _Grid, now: int) -> Question:
     return Question(cloning.visible | (grid.time <= now) & grid.role("return"), cloning.wanted)
 
 
+def _behavior_cloning_now(grid: _Grid, now: int) -> Question:
+    current = grid.time == now
+    return Question(current & grid.role("state"), current & grid.role("action"))
+
+
+def _return_conditioned_now(grid: _Grid, now: int) -> Question:
+    cloning = _behavior_cloning_now(grid, now)
+    return Question(cloning.visible | (grid.time == now) & grid.role("return"), cloning.wanted)
+
+
 def _forward_dynamics(grid: _Grid, now: int) -> Question:
     known = grid.role("state") | grid.role("action")
     return Question((grid.time <= now) & known, (grid.time == now + 1) & grid.role("state"))
@@ -198,6 +223,20 @@ NAMED_MASKS: dict[str, NamedMask] = {
         "return-conditioned cloning: states, returns and past actions -> the action now",
         ("state", "return", "action"),
         _return_conditioned,
+        moments=lambda T: range(T),
+        usual=lambda T: T - 1,
+    ),
+    "bc-now": NamedMask(
+        "cloning without a past: the state now -> the action now",
+        ("state", "action"),
+        _behavior_cloning_now,
+        moments=lambda T: range(T),
+        usual=lambda T: T - 1,
+    ),
+    "rcbc-now": NamedMask(
+        "return-conditioned without a past: the state and the return now -> the action now",
+        ("state", "return", "action"),
+        _return_conditioned_now,
         moments=lambda T: range(T),
         usual=lambda T: T - 1,
     ),

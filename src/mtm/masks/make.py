@@ -8,13 +8,27 @@ from mtm.core.config import TrainConfig
 from mtm.core.errors import ConfigError
 from mtm.core.mask_mix import mix_faults, mix_text, parse_mix
 from mtm.masks.capabilities import NAMED_MASKS
-from mtm.masks.mixed import MixedMask
-from mtm.masks.random_masks import MaskFunction, RandomAutoregressiveMask, RandomMask
+from mtm.masks.training_masks import (
+    MaskFunction,
+    MixedMask,
+    RandomAutoregressiveMask,
+    RandomMask,
+)
 
 RANDOM_SUMMARIES: dict[str, str] = {
     "random": "a random share of each modality",
     "random-autoregressive": "random, and all after a random token is hidden (the paper's)",
+    "balanced": "random-autoregressive, with a share for each question that people ask most",
 }
+
+BALANCED: dict[str, float] = {
+    "random-autoregressive": 0.5,
+    "rcbc-now": 0.15,
+    "bc-now": 0.15,
+    "fd": 0.1,
+    "id": 0.1,
+}
+"""What `balanced` draws, as far as the data allow. Random masks hardly ever ask just these."""
 
 NAMES: tuple[str, ...] = (*RANDOM_SUMMARIES, *NAMED_MASKS)
 """Names of all patterns."""
@@ -67,4 +81,7 @@ def _one_mask(name: str, random: RandomMask, weights: Mapping[str, float] | None
         return random
     if name == "random-autoregressive":
         return RandomAutoregressiveMask(random, weights)
+    if name == "balanced":
+        parts = tuple(_one_mask(part, random, weights) for part in BALANCED)
+        return MixedMask(parts, tuple(BALANCED.values()), fitting=True)
     return NAMED_MASKS[name]

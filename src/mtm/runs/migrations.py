@@ -12,7 +12,7 @@ from typing import Any
 from mtm.core.config import Precision
 from mtm.core.errors import RunError
 
-FORMAT = 5
+FORMAT = 6
 """Version of a run's directory; raised when an old reader could not read a new run."""
 
 
@@ -35,6 +35,8 @@ def run_settings(description: Mapping[str, Any]) -> dict[str, Any]:
         settings["complete_share"] = settings.get("complete_share") or 0.0
     if written < 4:  # random masks hid a share of each modality, never all of it
         settings["whole_modalities"] = 0.0
+    if written < 6:  # the mean of recorded actions was learned
+        settings["action_loss"] = "squared"
     return modern_settings(settings) if written < 5 else settings
 
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from mtm.core.config import LossOn
 from mtm.core.randomness import Purpose, generator
 from mtm.data.modalities import BoolArray
 from mtm.data.segments import Segments
-from mtm.masks import MaskFunction, draw_masks
+from mtm.masks import MaskFunction, Question, draw_questions
 from mtm.runs.description import Description
 from mtm.training.prefetch import Prefetcher
 
@@ -44,18 +47,18 @@ class StepInput:
 
     Attributes:
         values: Normalised values, name -> (B, T, *shape).
-        scored: Tokens that the loss counts, (B, T, M).
-        hidden: Those of them that are not visible, (B, T, M).
+        weights: How much each token counts in the loss, (B, T, M); 0: not at all.
+        hidden: Those that count and are not visible, (B, T, M).
         masks: Visible and wanted tokens.
-        counts: Scored tokens of each modality in the whole batch of all processes, (M,).
+        totals: The weights of each modality in the whole batch of all processes, (M,).
         processes: How many processes share that batch.
     """
 
     values: dict[str, Tensor]
-    scored: Tensor
+    weights: Tensor
     hidden: Tensor
     masks: Masks
-    counts: Tensor
+    totals: Tensor
     processes: int
 
     def to(self, device: torch.device) -> StepInput:
@@ -72,9 +75,9 @@ class StepInput:
         return replace(
             self,
             values={name: change(value) for name, value in self.values.items()},
-            scored=change(self.scored),
+            weights=change(self.weights),
             hidden=change(self.hidden),
-            counts=change(self.counts),
+            totals=change(self.totals),
         )
 
 
@@ -109,17 +112,18 @@ class BatchMaker:
         batch = self.segments.gather(numbers[self.mine])
         everywhere = batch.present if self.processes == 1 else self.segments.present(numbers)
         rng = generator(config.seed, Purpose.MASKS, step)
-        visible = draw_masks(self.mask, self.modalities, everywhere, rng)
-        hidden = everywhere & ~visible
-        scored = hidden if config.loss_on == "hidden" else everywhere
-        shown = torch.from_numpy(visible[self.mine] & batch.present)
-        wanted = _wanted(scored[self.mine]) if config.loss_on == "hidden" else None
+        question = draw_questions(self.mask, self.modalities, everywhere, rng)
+        hidden = everywhere & ~question.visible
+        scored = scored_tokens(config.loss_on, question, everywhere)
+        weights = _weights(scored) if config.loss_on == "wanted" else scored.astype(np.float32)
+        shown = torch.from_numpy(question.visible[self.mine] & batch.present)
+        wanted = None if config.loss_on == "all" else _wanted(scored[self.mine])
         return StepInput(
             self.normalizer.tensors(batch),
-            torch.from_numpy(scored[self.mine]),
-            torch.from_numpy(hidden[self.mine]),
+            torch.from_numpy(weights[self.mine]),
+            torch.from_numpy((scored & hidden)[self.mine]),
             Masks(shown, wanted),
-            torch.from_numpy(scored.sum(axis=(0, 1))),
+            torch.from_numpy(weights.sum(axis=(0, 1))),
             self.processes,
         )
 
@@ -134,6 +138,23 @@ def made_for(
     if device.type != "cuda":
         return make
     return Prefetcher(lambda step: make(step).pinned(device), end)
+
+
+def scored_tokens(loss_on: LossOn, question: Question, present: BoolArray) -> BoolArray:
+    """The tokens that the loss counts, (B, T, M)."""
+    if loss_on == "all":
+        return present
+    return present & (question.wanted if loss_on == "wanted" else ~question.visible)
+
+
+def _weights(scored: BoolArray) -> NDArray[np.float32]:
+    """Of scored tokens: those of a modality share the weight of 1 that each sample gives it.
+
+    So a question that wants one action counts as much as one that wants all of them.
+    """
+    counts = scored.sum(axis=1, keepdims=True, dtype=np.float32)
+    weights: NDArray[np.float32] = scored / np.maximum(counts, 1)
+    return weights
 
 
 def _wanted(scored: BoolArray) -> Tensor:

@@ -4,18 +4,27 @@ The error of a token is its squared error or cross-entropy. Where the network al
 off its numbers may be, training weighs the errors of hidden tokens by that: a noisy action says
 less about what to do than a clean one, and squared errors alone would listen to the noise. Visible
 tokens are copied, not guessed, and count as they are.
+
+Of a hidden action the median is learned, of everything else the mean. Recorded policies explore,
+and their noise is squashed into the bounds of the actions: its mean is too weak an action, its
+median is what the policy does without noise (docs/research-log).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mtm.core.config import ActionLoss
 from mtm.data.modalities import Modality
 from mtm.models.heads import Predictions
+
+ROUNDED = 0.05
+"""Share of the predicted deviation over which the distance of an action is rounded off."""
 
 
 def token_errors(modality: Modality, prediction: Tensor, truth: Tensor) -> Tensor:
@@ -31,40 +40,44 @@ def reconstruction_losses(
     modalities: Sequence[Modality],
     predictions: Predictions,
     values: Mapping[str, Tensor],
-    scored: Tensor,
+    weights: Tensor,
     hidden: Tensor,
-    counts: Tensor,
+    totals: Tensor,
+    action_loss: ActionLoss,
     total: Callable[[Tensor], Tensor] = lambda part: part,
 ) -> tuple[Tensor, Tensor]:
-    """The loss of each modality, and the mean error of its scored tokens, (M,) each.
+    """The loss of each modality, and the mean error of its tokens that count, (M,) each.
 
     Args:
-        modalities: In the order of the last axis of `scored`.
-        predictions: The model's output; every modality with a scored token is in it.
+        modalities: In the order of the last axis of `weights`.
+        predictions: The model's output; every modality with a token that counts is in it.
         values: The truth, normalised; what is stored at other tokens has no influence.
-        scored: (B, T, M) booleans.
-        hidden: Those of the scored that were not visible, (B, T, M).
-        counts: Scored tokens of each modality that the mean is taken over, (M,). A process that
-            holds a part of a batch passes the counts of the whole.
+        weights: How much each token counts, (B, T, M).
+        hidden: Those that count and were not visible, (B, T, M) booleans.
+        totals: The weights of each modality that the mean is taken over, (M,). A process that
+            holds a part of a batch passes the totals of the whole.
+        action_loss: How errors of hidden actions count.
         total: Adds what each process holds, without gradients.
     """
     usual = _usual_variances(modalities, predictions, hidden, total)
     losses, errors = [], []
     for i, m in enumerate(modalities):
-        here, count = scored[:, :, i], counts[i].clamp(min=1)
+        weight, whole = weights[:, :, i], totals[i].clamp(min=1)
+        here = weight > 0
         truth = values[m.name]
         known = here.view(*here.shape, *[1] * (truth.ndim - 2))
         truth = truth.masked_fill(~known, 0)
         tokens = token_errors(m, predictions.values[m.name], truth)
-        error = torch.where(here, tokens, 0.0).sum() / count
-        errors.append(error)
-        if m.name not in usual:
-            losses.append(error)
-            continue
-        value, log_variance = predictions.values[m.name], predictions.log_variances[m.name]
-        weighed = weighed_errors(value, log_variance, truth, usual[m.name])
-        tokens = torch.where(hidden[:, :, i], weighed, tokens)
-        losses.append(torch.where(here, tokens, 0.0).sum() / count)
+        errors.append((torch.where(here, tokens, 0.0) * weight).sum() / whole)
+        if m.kind == "continuous":
+            value, log_variance = predictions.values[m.name], predictions.log_variances.get(m.name)
+            if m.role == "action" and action_loss == "absolute":
+                guessed = weighed_distances(value, log_variance, truth, usual.get(m.name))
+                tokens = torch.where(hidden[:, :, i], guessed, tokens)
+            elif log_variance is not None:
+                guessed = weighed_errors(value, log_variance, truth, usual[m.name])
+                tokens = torch.where(hidden[:, :, i], guessed, tokens)
+        losses.append((torch.where(here, tokens, 0.0) * weight).sum() / whole)
     return torch.stack(losses), torch.stack(errors).detach()
 
 
@@ -84,6 +97,30 @@ def weighed_errors(value: Tensor, log_variance: Tensor, truth: Tensor, usual: Te
     weight = (log_variance.detach().exp() * usual).sqrt()
     surprise = (value - truth) ** 2 * torch.exp(-log_variance) + log_variance
     return _by_token(weight * surprise)
+
+
+def weighed_distances(
+    value: Tensor, log_variance: Tensor | None, truth: Tensor, usual: Tensor | None
+) -> Tensor:
+    """The same with the likelihood of a Laplace distribution: distances in place of their squares.
+
+    Near zero a distance is rounded off, over a twentieth of the deviation, so that its gradient
+    does not jump there.
+
+    Args:
+        value: (B, T, *shape).
+        log_variance: Of the value, same shape; None: 0, and nothing is weighed.
+        truth: Same shape.
+        usual: The mean variance of the modality's hidden tokens; None without log-variances.
+    """
+    away = (value - truth) ** 2
+    if log_variance is None or usual is None:
+        return 2 * math.sqrt(2) * _by_token((away + ROUNDED**2).sqrt())
+    deviation = (log_variance / 2).exp()
+    fixed = deviation.detach()
+    distance = (away + (ROUNDED * fixed) ** 2).sqrt()
+    surprise = 2 * math.sqrt(2) * distance / deviation + log_variance
+    return _by_token(fixed * usual.sqrt() * surprise)
 
 
 def _usual_variances(

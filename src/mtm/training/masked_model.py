@@ -14,6 +14,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
+from mtm.core.config import ActionLoss
 from mtm.core.randomness import Purpose, generator
 from mtm.data.modalities import Modality
 from mtm.data.segments import Segments
@@ -61,6 +62,7 @@ def train_step(
     modalities: Sequence[Modality],
     inputs: StepInput,
     clip_norm: float,
+    action_loss: ActionLoss,
 ) -> Tensor:
     """One optimizer step.
 
@@ -71,6 +73,7 @@ def train_step(
         modalities: Of the network.
         inputs: On the model's device.
         clip_norm: The largest norm of the gradient; 0: any.
+        action_loss: How errors of hidden actions count.
 
     Returns:
         The errors of all modalities together, of each of them, and the norm of the gradient,
@@ -81,9 +84,10 @@ def train_step(
         modalities,
         predictions,
         inputs.values,
-        inputs.scored,
+        inputs.weights,
         inputs.hidden,
-        inputs.counts,
+        inputs.totals,
+        action_loss,
         partial(_total, inputs.processes),
     )
     for optimizer in optimizers:
@@ -156,6 +160,7 @@ class MaskedTrainer(Trainer):
             self.modalities,
             self.inputs(step).to(self.fabric.device),
             config.optimizer.clip_norm,
+            config.action_loss,
         )
         self._counted += 1
 

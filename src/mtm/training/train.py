@@ -151,7 +151,7 @@ def _make_validator(
         description.normalizer,
         segment_length=config.model.segment_length,
         mask=mask,
-        hidden_only=config.loss_on == "hidden",
+        loss_on=config.loss_on,
         capabilities=capabilities_of(config),
         segments=config.validation_segments,
         seed=config.seed,

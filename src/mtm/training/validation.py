@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mtm.core.config import TrainConfig
+from mtm.core.config import LossOn, TrainConfig
 from mtm.core.errors import ConfigError
 from mtm.core.names import VALIDATED
 from mtm.core.randomness import Purpose, generator
@@ -21,8 +21,9 @@ from mtm.data.modalities import Modality
 from mtm.data.normalizer import Normalizer
 from mtm.data.segments import Segments
 from mtm.data.trajectories import TrajectoryDataset
-from mtm.masks import MaskFunction, draw_masks
+from mtm.masks import MaskFunction, draw_questions
 from mtm.masks.capabilities import NAMED_MASKS, Question
+from mtm.training.batches import scored_tokens
 from mtm.training.losses import token_errors
 
 BATCH_SIZE = 1024
@@ -36,7 +37,7 @@ class Validator:
         normalizer: Of the training split.
         segment_length: T.
         mask: The training mask, for the reconstruction errors.
-        hidden_only: Leave visible tokens out, as the loss does that the model was trained with.
+        loss_on: Tokens that count, as in the loss that the model was trained with.
         capabilities: Named masks to measure prediction errors of, where the data allow them.
         segments: How many segments to look at.
         seed: Chooses the segments and the masks.
@@ -49,23 +50,26 @@ class Validator:
         *,
         segment_length: int,
         mask: MaskFunction,
-        hidden_only: bool,
+        loss_on: LossOn,
         capabilities: Sequence[str],
         segments: int,
         seed: int,
     ) -> None:
         self.modalities = dataset.modalities
         self.questions = _possible_questions(capabilities, self.modalities, segment_length)
-        self._parts = ("hidden",) if hidden_only else ("hidden", "visible")
+        self._parts = ("hidden",) if loss_on == "hidden" else ("hidden", "visible")
         pool = Segments(dataset, segment_length)
         numbers = pool.sample(segments, seed)
         rng = generator(seed, Purpose.VALIDATION, 1)
-        visible = draw_masks(mask, self.modalities, pool.present(numbers), rng)
+        present = pool.present(numbers)
+        question = draw_questions(mask, self.modalities, present, rng)
+        scored = scored_tokens(loss_on, question, present)
         self._batches = []
         for start in range(0, len(numbers), BATCH_SIZE):
             part = slice(start, start + BATCH_SIZE)
             batch = pool.gather(numbers[part])
-            self._batches.append((normalizer.tensors(batch), batch.present, visible[part]))
+            asked = Question(question.visible[part], scored[part])
+            self._batches.append((normalizer.tensors(batch), batch.present, asked))
 
     @property
     def names(self) -> list[str]:
@@ -83,9 +87,9 @@ class Validator:
         model.eval()
         device = next(model.parameters()).device
         totals: dict[str, list[float]] = {name: [0.0, 0.0] for name in self.names}
-        for values, present, visible in self._batches:
+        for values, present, asked in self._batches:
             moved = {name: v.to(device) for name, v in values.items()}
-            self._measure_reconstruction(model, moved, present, visible, totals)
+            self._measure_reconstruction(model, moved, present, asked, totals)
             for name, question in self.questions.items():
                 self._measure_question(model, moved, present, name, question, totals)
         model.train(was_training)
@@ -105,16 +109,16 @@ class Validator:
         model: nn.Module,
         values: dict[str, Tensor],
         present: np.ndarray,
-        visible: np.ndarray,
+        asked: Question,
         totals: dict[str, list[float]],
     ) -> None:
-        shown = visible & present
+        shown = asked.visible & present
         predictions = model(values, torch.from_numpy(shown)).values
         for i, m in enumerate(self.modalities):
             errors = token_errors(m, predictions[m.name], values[m.name])
             for part in self._parts:
-                chosen = shown if part == "visible" else present & ~shown
-                _add(totals[f"{m.name}/{part}"], errors, chosen[:, :, i])
+                chosen = shown if part == "visible" else ~shown
+                _add(totals[f"{m.name}/{part}"], errors, (chosen & asked.wanted)[:, :, i])
 
     def _measure_question(
         self,

@@ -112,18 +112,16 @@ def rolls_of(tasks: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]
     for name, title in CONDITIONED.items():
         if found := tasks.get(name):
             rows.append((title, "auto", found["auto"]))
-            rows.append((title, "fixed", found["fixed"]))
             rows += [("  sweep", f"fraction {f}", roll) for f, roll in found["sweep"].items()]
             rows.append(("  best of sweep", "seen after", found["best"]))
     if two := tasks.get("two_stage"):
-        rows += [(TITLES["two_stage"], target, two[target]) for target in ("auto", "fixed")]
+        rows.append((TITLES["two_stage"], "auto", two["auto"]))
     return rows
 
 
 TARGETS_NOTE = (
-    "auto: the 95 % quantile of the data's episode returns; fixed: the best of them; fraction: "
-    "between the worst and the best. The best of the sweep was chosen by looking at the "
-    "environment."
+    "auto: the best of the data's episode returns; fraction: between the worst and the best. The "
+    "best of the sweep was chosen by looking at the environment."
 )
 
 

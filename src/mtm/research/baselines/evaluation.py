@@ -9,6 +9,7 @@ from mtm.control.policies import Policy
 from mtm.control.rollout import Progress
 from mtm.data.environment_ids import matching_environment
 from mtm.evaluation.evaluate import (
+    AUTO,
     SWEEP,
     EvalConfig,
     assemble,
@@ -60,6 +61,6 @@ def _policies(agent: Agent) -> tuple[dict[str, Policy], dict[str, float | None]]
     """Policies and their targets, by names such as `dt/auto`."""
     if not agent.takes_target:
         return {agent.name: agent.policy()}, {}
-    asked = {f"dt/{f}": agent.asked_fraction(f) for f in SWEEP}
+    asked = {f"dt/{f}": agent.asked_fraction(f) for f in SWEEP if f != AUTO}
     asked["dt/auto"] = agent.asked("auto")
     return {name: agent.learner.policy(target) for name, target in asked.items()}, dict(asked)

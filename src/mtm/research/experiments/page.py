@@ -22,10 +22,10 @@ HOW_TO_READ = (
     "neither. In pictures, dots are seeds, and bands the standard deviation. `last` is the "
     "newest checkpoint, "
     "`best` the one with the lowest held-out loss. "
-    "`auto`: the 95 % quantile of the data's episode returns is asked for; `fixed`: the best of "
-    "them; \\* was chosen by looking at the environment, and does not compare with methods that "
-    "do not look. A claim holds if it does in most of the cases that were measured; "
-    "*comparable* allows the larger standard deviation of the two."
+    "`auto` asks for the best of the data's episode returns; \\* was chosen by looking at the "
+    "environment, and does not compare with methods that do not look. A claim holds if "
+    "it does in most of the cases that were measured; *comparable* allows the larger standard "
+    "deviation of the two."
 )
 
 
