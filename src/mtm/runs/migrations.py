@@ -12,7 +12,7 @@ from typing import Any
 from mtm.core.config import Precision
 from mtm.core.errors import RunError
 
-FORMAT = 5
+FORMAT = 6
 """Version of a run's directory; raised when an old reader could not read a new run."""
 
 
