@@ -18,7 +18,7 @@ from mtm.runs.run import Run
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 LARGEST_BATCH = 4096
-"""Windows in one forward pass; more are asked in several."""
+"""Windows in one forward pass, times members; more are asked in several."""
 
 
 def ask_capability(
@@ -138,7 +138,7 @@ def _predictions(
     lacking = run.segment_length - visible.shape[1]
     visible, wanted = _lengthen(visible, lacking), _lengthen(wanted, lacking)
     window = {name: _lengthen(values, lacking) for name, values in window.items()}
-    for part in batches(len(visible)):
+    for part in batches(len(visible), run.members):
         inputs = tensors(run, {n: v[part] for n, v in window.items()}, visible[part])
         shown, asked = torch.from_numpy(visible[part]), torch.from_numpy(wanted[part])
         with torch.inference_mode():
@@ -195,9 +195,10 @@ def tensors(run: Run, window: Arrays, visible: BoolArray) -> dict[str, torch.Ten
     return inputs
 
 
-def batches(count: int) -> list[slice]:
-    """Parts of so many windows that fit into one forward pass each."""
-    return [slice(i, i + LARGEST_BATCH) for i in range(0, count, LARGEST_BATCH)]
+def batches(count: int, members: int) -> list[slice]:
+    """Parts of so many windows that fit into one forward pass each, in which all members answer."""
+    size = max(LARGEST_BATCH // members, 1)
+    return [slice(i, i + size) for i in range(0, count, size)]
 
 
 def _lengthen(values: NDArray[Any], steps: int) -> NDArray[Any]:

@@ -209,7 +209,7 @@ def represent(run: Run, states: ArrayLike, actions: ArrayLike | None = None) -> 
     if len({len(p) for p in parts.values()}) > 1:
         raise DataError("represent needs as many actions as states.")
     pieces = [np.zeros((0, len(parts) * model.members * model.config.width), np.float32)]
-    for part in batches(len(parts[state.name])):
+    for part in batches(len(parts[state.name]), run.members):
         with torch.inference_mode():
             raw = {name: torch.from_numpy(p[part]).to(run.device) for name, p in parts.items()}
             inputs = {name: run.normalizer.normalize(name, v) for name, v in raw.items()}

@@ -202,6 +202,17 @@ class Expansion:
         tokens: Tensor = _ExpandRows.apply(rows, self)  # type: ignore[no-untyped-call]
         return tokens
 
+    def some(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        """The rows of some of the B * L tokens, (n, C); without gradients the others are not made."""
+        if rows.requires_grad:
+            return take(self(rows), tokens)
+        E, B, L = self.members, self.batch, self.length
+        N = len(self.places) // E
+        of_members = torch.arange(E * (N + L), device=rows.device).view(E, N + L)
+        origin = of_members[:, None, N:].repeat(1, B, 1).flatten()  # (E * B * L,)
+        origin.index_copy_(0, self.places, of_members[:, :N].flatten())
+        return rows.index_select(0, origin[tokens])
+
 
 def _join(counts: Sequence[int], width: int) -> list[list[int]]:
     """The samples of each row of `width` places, given how many tokens each sample has.

@@ -25,6 +25,13 @@ def _as_they_are(rows: Tensor) -> Tensor:
     return rows
 
 
+def _some(expand: RowsFunction, rows: Tensor, wanted: Layout) -> Tensor:
+    """The wanted ones of the tokens that are made of rows."""
+    if isinstance(expand, Expansion):
+        return expand.some(rows, wanted.tokens)
+    return take(expand(rows), wanted.tokens)
+
+
 class Encoder(nn.Module):
     """Pre-norm layers and a final norm over the visible tokens, packed."""
 
@@ -115,8 +122,7 @@ class Layer(nn.Module):
             expand: Makes all tokens of those that differ, where samples have some in common.
         """
         mixed = self._attention(self.attention_norm(x), layout, wanted, expand)  # (N, D)
-        x = expand(x)
-        x = x if wanted is None else take(x, wanted.tokens)
+        x = expand(x) if wanted is None else _some(expand, x, wanted)
         x = x + self._drop(mixed)
         hidden = self._drop(F.gelu(self.mlp_in(self.mlp_norm(x))))  # (N, 4 D)
         return x + self._drop(self.mlp_out(hidden))
@@ -131,8 +137,7 @@ class Layer(nn.Module):
         D = x.shape[-1]
         if wanted is not None:
             keys_values = expand(self._project(x, slice(D, None)))  # (B * L, 2 D)
-            mine = take(expand(x), wanted.tokens)
-            queries = self._project(mine, slice(D))
+            queries = self._project(_some(expand, x, wanted), slice(D))
             mixed = attend_from(queries, wanted, keys_values, layout, self.heads, self._dropped)
         elif layout.is_lonely:
             # A token alone attends to itself: queries and keys decide nothing. No token at all goes
