@@ -203,7 +203,7 @@ class Expansion:
         return tokens
 
     def some(self, rows: Tensor, tokens: Tensor) -> Tensor:
-        """The rows of some of the B * L tokens, (n, C); without gradients the others are not made."""
+        """The rows of some of the tokens, (n, C); without gradients, the others are not made."""
         if rows.requires_grad:
             return take(self(rows), tokens)
         E, B, L = self.members, self.batch, self.length
