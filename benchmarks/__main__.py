@@ -17,6 +17,7 @@ from rich.table import Table
 from benchmarks import (
     evaluation,
     growth,
+    members,
     reference,
     representation,
     sampling,
@@ -29,7 +30,7 @@ from mtm.research.experiments.provenance import here
 
 PARTS = (
     *("training", "reference", "sampling", "evaluation", "representation"),
-    *("startup", "scaling", "growth"),
+    *("startup", "scaling", "growth", "members"),
 )
 
 
@@ -53,6 +54,7 @@ def main() -> None:
         "startup": startup.measure,
         "scaling": scaling.measure,
         "growth": lambda: growth.measure(arguments.out),
+        "members": members.measure,
     }
     for part in arguments.parts:
         if part == "reference" and arguments.reference is None:

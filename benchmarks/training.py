@@ -18,7 +18,7 @@ from mtm.data.preparation import prepare
 from mtm.data.segments import Segments
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.masks import MaskFunction, training_mask
-from mtm.models.mtm import MTM
+from mtm.models.network import make_network
 from mtm.runs.description import Description
 from mtm.training.batches import BatchMaker
 from mtm.training.masked_model import MaskedForward, train_step
@@ -70,11 +70,11 @@ class Stepper:
         self._config = config
         self._description = Description(config, data.modalities, Normalizer.fit(data), {})
         self._fabric = Fabric(accelerator="cpu", devices=1)
-        self._network = MTM(data.modalities, config.model)
-        optimizers = make_optimizers(self._network, config.optimizer)
+        self.network = make_network(data.modalities, config.model)
+        optimizers = make_optimizers(self.network, config.optimizer)
         set_learning_rate(optimizers, 1e-4)
         self._model, *self._optimizers = self._fabric.setup(
-            MaskedForward(self._network), *optimizers
+            MaskedForward(self.network), *optimizers
         )
         self._segments = Segments(data, config.model.segment_length)
         self._numbers = iter(range(10**9))

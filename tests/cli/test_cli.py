@@ -252,6 +252,26 @@ def test_a_mix_with_weights_trains_from_the_command_line(tmp_path: Path, capsys)
     assert "inverse dynamics" in capsys.readouterr().out
 
 
+def test_members_are_trained_asked_and_evaluated(tmp_path: Path, capsys) -> None:
+    out = tmp_path / "run"
+    assert main([*TRAIN, str(out), "--members", "2", "--stop-at", "30"]) == 0
+    assert main(["train", "--out", str(out), "--resume"]) == 0
+    run = mtm.load_run(out)
+    assert (run.members, run.step) == (2, 60)
+    assert parse(["--out", "x", "--model.members", "4"]).settings.model.members == 4
+    np.savez(tmp_path / "log.npz", states=np.ones((8, 4), np.float32), offsets=[0, 8])
+    words = ["predict", str(out), "--given", "states", "--want", "actions"]
+    words += ["--input", str(tmp_path / "log.npz"), "--output", str(tmp_path / "filled.npz")]
+    assert main(words) == 0
+    assert np.load(tmp_path / "filled.npz")["actions"].shape == (8, 2)
+    assert main(["eval", str(out), "--tasks", "fd", "id", "--json", str(tmp_path / "x.json")]) == 0
+    assert json.loads((tmp_path / "x.json").read_text())["tasks"]["id"]["normalized"] > 0
+    capsys.readouterr()
+    assert main([*TRAIN, str(tmp_path / "none"), "--members", "0"]) == 2
+    assert "model.members must be in [1, 256], got 0" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+
+
 def test_predictions_replace_no_file(tmp_path: Path, capsys) -> None:
     out, log = str(tmp_path / "run"), tmp_path / "log.npz"
     assert main([*TRAIN, out, "--steps", "2"]) == 0

@@ -186,6 +186,27 @@ def test_discrete_actions(tmp_path) -> None:
     np.testing.assert_allclose(joint.numpy(), queries.represent(run, states, buttons), atol=1e-5)
 
 
+def test_members_are_encoded_side_by_side(states, actions, tmp_path, point_mass) -> None:
+    model = ModelConfig(width=WIDTH, heads=2, members=3)
+    config = replace(preset("tiny"), steps=2, model=model)
+    run = train(point_mass, config, tmp_path / "run", silent=True)
+    single = StateEncoder(run)
+    assert single.features == 3 * WIDTH
+    got = single(states.view(3, 20, 4)).view(60, 3, WIDTH)
+    joint = StateActionEncoder(run, trainable=True)(states, actions)
+    expected = queries.represent(run, states.numpy(), actions.numpy())
+    np.testing.assert_allclose(joint.detach().numpy(), expected, atol=1e-5)
+    for number in range(3):
+        alone = replace(run, model=run.model.member(number))
+        encoded = StateEncoder(alone)(states)
+        np.testing.assert_allclose(got[:, number].numpy(), encoded.numpy(), atol=1e-5)
+        pair = StateActionEncoder(alone)(states, actions).view(60, 2, WIDTH)
+        mine = joint.view(60, 2, 3, WIDTH)[:, :, number].detach()
+        np.testing.assert_allclose(mine.numpy(), pair.numpy(), atol=1e-5)
+    mapped = torch.vmap(single)(states.view(3, 20, 4))
+    np.testing.assert_allclose(mapped.numpy(), got.view(3, 20, -1).numpy(), atol=1e-5)
+
+
 def test_what_cannot_be_encoded(run, states, actions, tmp_path, point_mass) -> None:
     with pytest.raises(DataError, match=r"modality 'states' has shape \(60, 3\).*\(4,\)"):
         StateEncoder(run)(states[:, :3])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import mtm
 from mtm.core.config import ModelConfig, OptimizerConfig, TrainConfig
@@ -14,6 +16,7 @@ from mtm.data.modalities import Modality
 from mtm.data.preparation import prepare
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 from mtm.inference import episode_batches
+from mtm.inference.engine import ask_members, ask_with_errors
 from mtm.inference.error_calibration import Confidence, rising
 from mtm.inference.relabelling import Relabelling, laid_over, relabel, training_episodes
 from mtm.runs.run import Run
@@ -120,6 +123,39 @@ def test_a_lower_stated_error_is_a_lower_error(run, gappy) -> None:
     assert error[low].mean() < error[middle].mean() < error[high].mean()
     assert stated.mean() == pytest.approx(error.mean(), rel=0.25)
     assert stated[high].mean() == pytest.approx(error[high].mean(), rel=0.4)
+
+
+def test_the_disagreement_of_members_enters_the_expected_error(data, gappy, tmp_path) -> None:
+    """Members that are pushed apart say the same together, and are less sure of it."""
+    model = replace(CONFIG.model, members=2)
+    config = replace(CONFIG, steps=60, model=model, drop={}, validation_fraction=0.5)
+    united = train(data, config, tmp_path / "run", silent=True)
+    divided = replace(united, model=copy.deepcopy(united.model))
+    with torch.no_grad():
+        bias = divided.model.stacked.heads["actions"][-1].bias
+        bias[:, 0] += torch.tensor([0.5, -0.5])
+    window = {"states": gappy.arrays["states"][None, :3]}
+    visible, wanted = (np.zeros((1, 3, len(united.modalities)), bool) for _ in range(2))
+    visible[:, :, united.modalities.place("states")] = True
+    wanted[:, :, united.modalities.place("actions")] = True
+    found = [ask_with_errors(r, window, visible, ["actions"], wanted) for r in (united, divided)]
+    scale = united.normalizer.statistics["actions"].std
+    np.testing.assert_allclose(found[0][0]["actions"], found[1][0]["actions"], atol=1e-5)
+    spread = [
+        np.var(ask_members(r, window, visible, ["actions"])["actions"] / scale, axis=0)[..., 0]
+        for r in (united, divided)
+    ]
+    more = found[1][1]["actions"] - found[0][1]["actions"]
+    np.testing.assert_allclose(more, spread[1] - spread[0], atol=1e-4)
+    labels, others = (relabel(r, gappy, held_out=data) for r in (united, divided))
+    lost = ~gappy.known("actions")
+    a, b = (part.dataset.arrays["actions"][lost] for part in (labels, others))
+    np.testing.assert_allclose(a, b, atol=1e-3)
+    stated = [part.expected_error["actions"][lost] for part in (labels, others)]
+    assert np.abs(stated[0] - stated[1]).mean() > 0.02 * stated[0].mean()
+    error = squared(united, a, gappy.arrays["actions"][lost])
+    low, high = np.array_split(np.argsort(stated[0]), 2)
+    assert error[low].mean() < error[high].mean()
 
 
 def test_the_errors_that_are_told(run, gappy) -> None:

@@ -84,7 +84,8 @@ def test_the_masks_that_reach_the_network_are_those_that_were_made(maker, precis
         f"_forward_module.network.{n}" for n, _ in network.named_parameters()
     ]
     everything = Masks(inputs.masks.visible, None)
-    assert set(model(inputs.values, everything).values) == set(inputs.values)
+    (predictions,) = model(inputs.values, everything)
+    assert set(predictions.values) == set(inputs.values)
 
 
 @pytest.mark.parametrize("loss_on", ["wanted", "all", "hidden"])

@@ -656,7 +656,7 @@ from mtm.training.train import train
 from mtm.data.trajectories import TrajectoryDataset
 
 if __name__ == "__main__":
-    out, devices = sys.argv[1], int(sys.argv[2])
+    out, devices, members = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     base = builtin.point_mass(episodes=60, length=20)
     known = np.random.default_rng(0).random(1200) < 0.5
     data = TrajectoryDataset.from_arrays(
@@ -664,7 +664,8 @@ if __name__ == "__main__":
     )
     config = TrainConfig(
         steps=6, batch_size=16, validation_segments=64, validate_every=3, checkpoint_every=3,
-        log_every=3, model=ModelConfig(width=16, encoder_layers=1, heads=2, dropout=0.0),
+        log_every=3,
+        model=ModelConfig(width=16, encoder_layers=1, heads=2, dropout=0.0, members=members),
     )
     strategy = "ddp" if devices > 1 else "auto"
     train(data, config, out, silent=True,
@@ -672,13 +673,16 @@ if __name__ == "__main__":
 """
 
 
-def test_two_processes_match_one_with_the_joined_batch(tmp_path) -> None:
+@pytest.mark.parametrize("members", [1, 2])
+def test_two_processes_match_one_with_the_joined_batch(tmp_path, members) -> None:
     """Half of the actions are absent, so the parts of a batch weigh differently."""
     program = tmp_path / "program.py"
     program.write_text(DDP_PROGRAM)
     for name, devices in [("one", "1"), ("two", "2")]:
         subprocess.run(
-            [sys.executable, str(program), str(tmp_path / name), devices], check=True, timeout=300
+            [sys.executable, str(program), str(tmp_path / name), devices, str(members)],
+            check=True,
+            timeout=300,
         )
     one, two = (checkpoint.load(tmp_path / n / "checkpoints").model for n in ("one", "two"))
     for name in one:

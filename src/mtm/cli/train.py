@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,6 +39,8 @@ class Arguments:
     """Replace the run in --out."""
     stop_at: int | None = None
     """End this sitting at that step and save; --resume goes on."""
+    members: int | None = None
+    """Short for --model.members: train so many networks side by side, which answer together."""
     settings: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
     device: Annotated[DeviceConfig, tyro.conf.arg(name="")] = field(default_factory=DeviceConfig)
 
@@ -88,7 +90,12 @@ def parse(words: Sequence[str]) -> Arguments:
     first.add_argument("--resume", action="store_true")
     chosen, _ = first.parse_known_args(words)
     default = Arguments(out=tyro.MISSING, settings=_base(chosen), device=_device(chosen))
-    return parse_words(Arguments, words, "mtm train", default)
+    arguments = parse_words(Arguments, words, "mtm train", default)
+    if arguments.members is None:
+        return arguments
+    settings = arguments.settings
+    model = replace(settings.model, members=arguments.members)
+    return replace(arguments, settings=replace(settings, model=model))
 
 
 def _base(chosen: argparse.Namespace) -> TrainConfig:

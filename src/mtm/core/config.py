@@ -20,6 +20,7 @@ from mtm.core.validators import (
     COUNT_OR_NONE,
     LAYERS,
     LENGTH,
+    MEMBERS,
     NOT_NEGATIVE,
     POSITIVE,
     SEED,
@@ -82,6 +83,9 @@ class ModelConfig:
     """Predict states as changes from the line between the visible ones of the same modality."""
     predict_variance: bool = True
     """Also predict how far off every number may be; what is surer then counts more in the loss."""
+    members: int = 1
+    """K: networks of these sizes, trained side by side on the same batches; they differ by their
+    first weights and answer together."""
 
     def __post_init__(self) -> None:
         report(self.faults())
@@ -99,7 +103,7 @@ class ModelConfig:
         if self.network not in ("transformer", "mlp"):
             faults.append(unknown("model.network", str(self.network), ("transformer", "mlp")))
         layers = {"encoder_layers": LAYERS, "decoder_layers": LAYERS}
-        others = {"segment_length": LENGTH, "dropout": SHARE_BELOW_ALL}
+        others = {"segment_length": LENGTH, "dropout": SHARE_BELOW_ALL, "members": MEMBERS}
         return faults + outside(self, "model.", layers | others)
 
 

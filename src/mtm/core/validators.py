@@ -75,6 +75,9 @@ WIDTH = Range(1, 65_536, whole=True)
 LAYERS = Range(1, 1024, whole=True)
 """Of a network; more are a slip."""
 
+MEMBERS = Range(1, 256, whole=True)
+"""Networks that are trained side by side; more are a slip."""
+
 LENGTH = Range(1, 65_536, whole=True)
 """Steps that a network sees at once; more are a slip, for attention costs their square."""
 

@@ -6,7 +6,8 @@
 The modules hold copies of what encoding needs (no decoder, no heads) and no reference to the run:
 they can be moved, copied, saved and put into another network like any other module. They see one
 step at a time, so there are no masks: a batch of B states is B tokens, one of states and actions
-is B pairs.
+is B pairs. Of a run with several members, the features of all lie side by side: each has learned
+features of its own, of which a mean would mean nothing.
 """
 
 from __future__ import annotations
@@ -68,14 +69,14 @@ class StepEncoder(nn.Module):
         names = [run.modalities.only(role).name for role in self.roles]
         if projection is not None and projection < 1:
             raise ConfigError(f"projection must be at least 1, got {projection}.")
-        model, width = run.transformer, run.model.config.width
+        model = run.transformer
         self.modalities = tuple(run.modalities.named(name) for name in names)
         self.trainable, self.with_state = trainable, with_state
         self.embeddings = nn.ModuleList(copy.deepcopy(model.encoders[name]) for name in names)
         self.transformer = copy.deepcopy(model.encoder)
         rows = [run.modalities.place(name) for name in names]
-        positions = model.positions(model.encoder_modality_encoding, 1)[0, rows].detach()  # (K, D)
-        self.positions = nn.Parameter(positions)
+        positions = model.positions(model.encoder_modality_encoding, 1)[..., 0, rows, :]
+        self.positions = nn.Parameter(positions.detach())  # (K, D), of E members (E, K, D)
         for place, m in enumerate(self.modalities):
             if m.kind == "continuous":
                 statistics = run.normalizer.statistics[m.name]
@@ -84,7 +85,7 @@ class StepEncoder(nn.Module):
         if not trainable:
             _freeze(self)
         self.projection: nn.Linear | None = None
-        self.features = len(names) * width
+        self.features = len(names) * model.members * model.config.width
         if projection is not None:
             self.projection = nn.Linear(self.features, projection)
             self.features = projection
@@ -115,7 +116,7 @@ class StepEncoder(nn.Module):
             for place, (m, v) in enumerate(zip(self.modalities, values, strict=True))
         ]
         latent = encode_step(list(self.embeddings), self.positions, self.transformer, units)
-        features = latent.flatten(1)  # (B, K * D)
+        features = latent.flatten(1)  # (B, K * D), of members (B, K * E * D)
         if self.projection is not None:
             features = self.projection(features)
         if self.with_state:

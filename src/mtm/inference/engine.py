@@ -7,7 +7,7 @@ the answers is steadier than any of them: `ask_at_places`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from mtm.data.modalities import BoolArray, IntArray, Modality
 from mtm.masks import NAMED_MASKS
+from mtm.models.heads import Predictions
+from mtm.models.members import Members
 from mtm.runs.run import Run
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 LARGEST_BATCH = 4096
-"""Windows in one forward pass; more are asked in several."""
+"""Windows in one forward pass, times members; more are asked in several."""
 
 MOST_PLACES = 4
 """Places of a segment at which one question is asked at most."""
@@ -122,32 +124,115 @@ def ask(
         Each wanted modality, (B, T, *shape); the likeliest class of a discrete one. What stands at
         tokens that do not matter means nothing.
     """
-    T = visible.shape[1]
+    found = _predictions(run, run.model, window, visible, want, wanted)
+    parts = [_raw(run, out, want, size, probabilities=probabilities) for out, size in found]
+    return _joined(parts, visible.shape[1])
+
+
+def ask_with_errors(
+    run: Run, window: Arrays, visible: BoolArray, want: Sequence[str], wanted: BoolArray
+) -> tuple[Arrays, Arrays]:
+    """As `ask`, and the error that the model itself expects of each answer.
+
+    Of numbers it is the mean of their variances, of which the disagreement of members is a part, in
+    units of the training data's variance; of a class, the probability that it is another one.
+
+    Returns:
+        The answers, and their expected errors, (B, T) each; NaN where the network says nothing.
+    """
+    answers, errors = [], []
+    for out, size in _predictions(run, run.model, window, visible, want, wanted):
+        answers.append(_raw(run, out, want, size))
+        errors.append({n: _stated_errors(run.modalities.named(n), out, size) for n in want})
+    return _joined(answers, visible.shape[1]), _joined(errors, visible.shape[1])
+
+
+def ask_members(
+    run: Run,
+    window: Arrays,
+    visible: BoolArray,
+    want: Sequence[str],
+    wanted: BoolArray | None = None,
+) -> Arrays:
+    """As `ask`, but what each member answers by itself: each wanted modality, (K, B, T, *shape).
+
+    A network that is alone is one member.
+    """
+    network = run.model.each if isinstance(run.model, Members) else run.model
+    parts: list[list[Arrays]] = [[] for _ in range(run.members)]
+    for out, size in _predictions(run, network, window, visible, want, wanted):
+        each = out.apart(run.members) if isinstance(run.model, Members) else [out]
+        for mine, predictions in zip(parts, each, strict=True):
+            mine.append(_raw(run, predictions, want, size))
+    members = [_joined(mine, visible.shape[1]) for mine in parts]
+    return {name: np.stack([answers[name] for answers in members]) for name in want}
+
+
+def _predictions(
+    run: Run,
+    network: Callable[..., Predictions],
+    window: Arrays,
+    visible: BoolArray,
+    want: Sequence[str],
+    wanted: BoolArray | None,
+) -> Iterator[tuple[Predictions, tuple[int, int]]]:
+    """What a network says of windows, made as long as segments, some at a time, and (B, T) of them.
+
+    The other arguments are those of `ask`.
+    """
     if wanted is None:
         wanted = np.zeros_like(visible)
         wanted[:, :, [run.modalities.place(name) for name in want]] = True
-    lacking = run.segment_length - T
+    lacking = run.segment_length - visible.shape[1]
     visible, wanted = _lengthen(visible, lacking), _lengthen(wanted, lacking)
     window = {name: _lengthen(values, lacking) for name, values in window.items()}
-    answers: dict[str, list[NDArray[Any]]] = {name: [] for name in want}
-    for part in batches(len(visible)):
+    for part in batches(len(visible), run.members):
         inputs = tensors(run, {n: v[part] for n, v in window.items()}, visible[part])
         shown, asked = torch.from_numpy(visible[part]), torch.from_numpy(wanted[part])
         with torch.inference_mode():
-            out = run.model(inputs, shown, asked).values
-        for name in want:
-            m = run.modalities.named(name)
-            shares = probabilities and m.kind == "discrete"
-            if name not in out:  # none of its tokens matters in this part
-                shape = (*visible[part].shape[:2], *((m.classes,) if shares else m.shape))
-                answers[name].append(np.zeros(shape, np.float32 if shares else dtype_of(m)))
-            elif shares:
-                answers[name].append(out[name].softmax(dim=-1).cpu().numpy())
-            elif m.kind == "discrete":
-                answers[name].append(out[name].argmax(dim=-1).cpu().numpy())
-            else:
-                answers[name].append(run.normalizer.denormalize(name, out[name]).cpu().numpy())
-    return {name: np.concatenate(parts)[:, :T] for name, parts in answers.items()}
+            predictions = network(inputs, shown, asked)
+        yield predictions, (len(shown), shown.shape[1])
+
+
+def _raw(
+    run: Run,
+    out: Predictions,
+    want: Sequence[str],
+    size: tuple[int, int],
+    *,
+    probabilities: bool = False,
+) -> Arrays:
+    """Predictions in raw units, or of classes; zeros where no token is wanted."""
+    arrays: Arrays = {}
+    for name in want:
+        m = run.modalities.named(name)
+        shares = probabilities and m.kind == "discrete"
+        if name not in out.values:
+            shape, kind = ((m.classes,), np.float32) if shares else (m.shape, dtype_of(m))
+            arrays[name] = np.zeros((*size, *shape), kind)
+        elif shares:
+            arrays[name] = out.values[name].softmax(dim=-1).cpu().numpy()
+        elif m.kind == "discrete":
+            arrays[name] = out.values[name].argmax(dim=-1).cpu().numpy()
+        else:
+            arrays[name] = run.normalizer.denormalize(name, out.values[name]).cpu().numpy()
+    return arrays
+
+
+def _stated_errors(m: Modality, out: Predictions, size: tuple[int, int]) -> NDArray[Any]:
+    """The error that a network expects of each of its answers, (B, T)."""
+    if m.kind == "discrete" and m.name in out.values:
+        found = 1 - out.values[m.name].softmax(dim=-1).amax(dim=-1)
+    elif m.name in out.log_variances:
+        found = out.log_variances[m.name].exp().reshape(*size, -1).mean(dim=2)
+    else:
+        return np.full(size, np.nan, np.float32)
+    return found.cpu().numpy()
+
+
+def _joined(parts: Sequence[Arrays], length: int) -> Arrays:
+    """All windows, and of each as many steps as were asked about."""
+    return {name: np.concatenate([part[name] for part in parts])[:, :length] for name in parts[0]}
 
 
 def dtype_of(m: Modality) -> type[np.generic]:
@@ -169,9 +254,10 @@ def tensors(run: Run, window: Arrays, visible: BoolArray) -> dict[str, torch.Ten
     return inputs
 
 
-def batches(count: int) -> list[slice]:
-    """Parts of so many windows that fit into one forward pass each."""
-    return [slice(i, i + LARGEST_BATCH) for i in range(0, count, LARGEST_BATCH)]
+def batches(count: int, members: int) -> list[slice]:
+    """Parts of so many windows that fit into one forward pass each, in which all members answer."""
+    size = max(LARGEST_BATCH // members, 1)
+    return [slice(i, i + size) for i in range(0, count, size)]
 
 
 def _placements(used: BoolArray) -> tuple[IntArray, IntArray]:

@@ -2,7 +2,8 @@
 
 Where the truth is known, the errors of predictions are measured; a regression then tells an
 expected error from what stands around a value: the values of its step and how they change from the
-step before and to the step after, and how far away the nearest given values are. Its scores are
+step before and to the step after, how far away the nearest given values are, and how much the
+members of a run disagree, if it has several. Its scores are
 turned into expected errors by a rising function that was measured on episodes the regression did
 not see.
 """
@@ -38,7 +39,9 @@ SMALLEST = 1e-6
 """The least error that is expected: 0 is for what was given."""
 
 
-def surroundings(run: Run, values: Arrays, given: BoolArray, there: BoolArray) -> Floats:
+def surroundings(
+    run: Run, values: Arrays, given: BoolArray, there: BoolArray, stated: Arrays
+) -> Floats:
     """What stands around each step of a batch, as features, (B, S, F).
 
     Args:
@@ -46,6 +49,8 @@ def surroundings(run: Run, values: Arrays, given: BoolArray, there: BoolArray) -
         values: Modality -> (B, S, *shape), with predictions where they were made.
         given: What was known before anything was predicted, (B, S, M).
         there: What is known or predicted, (B, S, M).
+        stated: For some modalities the error that the model itself expects, (B, S); 0 where it was
+            not asked.
     """
     T = run.model.config.segment_length
     parts = [distances(given[:, :, i], T) / T for i in range(given.shape[2])]
@@ -65,6 +70,8 @@ def surroundings(run: Run, values: Arrays, given: BoolArray, there: BoolArray) -
         change = np.diff(x, axis=1) * (here[:, 1:] & here[:, :-1])
         nothing = np.zeros_like(x[:, :1])
         parts += [x, np.hstack([nothing, change]), np.hstack([change, nothing])]
+    for error in stated.values():
+        parts.append(np.log(np.maximum(np.where(error > 0, error, 1.0), SMALLEST))[:, :, None])
     return np.concatenate(parts, axis=2)
 
 

@@ -190,7 +190,8 @@ def represent(run: Run, states: ArrayLike, actions: ArrayLike | None = None) -> 
         actions: (..., *shape), encoded together with their states.
 
     Returns:
-        (..., D) for states; (..., 2 * D) for states and actions, one after the other.
+        (..., D) for states; (..., 2 * D) for states and actions, one after the other. K members
+        give K times as many features, those of each token side by side.
 
     Raises:
         ConfigError: The run's network is not the transformer.
@@ -207,8 +208,8 @@ def represent(run: Run, states: ArrayLike, actions: ArrayLike | None = None) -> 
     leading = np.shape(states)[: np.ndim(states) - len(state.shape)]
     if len({len(p) for p in parts.values()}) > 1:
         raise DataError("represent needs as many actions as states.")
-    pieces = [np.zeros((0, len(parts) * model.config.width), np.float32)]
-    for part in batches(len(parts[state.name])):
+    pieces = [np.zeros((0, len(parts) * model.members * model.config.width), np.float32)]
+    for part in batches(len(parts[state.name]), run.members):
         with torch.inference_mode():
             raw = {name: torch.from_numpy(p[part]).to(run.device) for name, p in parts.items()}
             inputs = {name: run.normalizer.normalize(name, v) for name, v in raw.items()}

@@ -194,14 +194,18 @@ class Relabelling:
 
     def _answer(self, given: EpisodeBatch, asked: BoolArray) -> tuple[Arrays, Floats]:
         """The wanted modalities with answers where asked, and features of each step."""
-        filled = fill(self.run, Given(given.values, given.known, True), self.want, asked)
+        # Members say by how much they disagree; what one network says of itself was not tried.
+        members = self.want if self.run.members > 1 else ()
+        stated: Arrays = {name: np.zeros(asked.shape[:2]) for name in members}
+        known = Given(given.values, given.known, True)
+        filled = fill(self.run, known, self.want, asked, stated or None)
         for name in self.want:
             m, here = self.run.modalities.named(name), asked[:, :, self.run.modalities.place(name)]
             if m.role == "action" and m.kind == "continuous":  # none beyond those in the data
                 s = self.run.normalizer.statistics[name]
                 filled[name][here] = np.clip(filled[name][here], s.low, s.high)
         around = given.values | filled
-        return filled, surroundings(self.run, around, given.known, given.known | asked)
+        return filled, surroundings(self.run, around, given.known, given.known | asked, stated)
 
     def _try(self, name: str, episodes: IntArray) -> Trial:
         """Hide a modality of held-out episodes as the data lack it, fill it in, and compare."""

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mtm.core.errors import DataError, unknown
 from mtm.data.modalities import BoolArray, IntArray
-from mtm.inference.engine import Arrays, ask, dtype_of
+from mtm.inference.engine import Arrays, ask, ask_with_errors, dtype_of
 from mtm.inference.inputs import as_classes, as_numbers_batch, infinite
 from mtm.runs.run import Run
 
@@ -72,7 +72,13 @@ class Given:
         return cls(arrays, visible, batched.pop())
 
 
-def fill(run: Run, given: Given, names: Sequence[str], asked: BoolArray | None = None) -> Arrays:
+def fill(
+    run: Run,
+    given: Given,
+    names: Sequence[str],
+    asked: BoolArray | None = None,
+    stated: Arrays | None = None,
+) -> Arrays:
     """Each wanted modality at every step: what was given where it was, predictions elsewhere.
 
     Args:
@@ -81,6 +87,8 @@ def fill(run: Run, given: Given, names: Sequence[str], asked: BoolArray | None =
         names: The wanted modalities.
         asked: The tokens to predict, (B, S, M); everything that is not given if None. What stands
             where nothing was given or asked means nothing.
+        stated: For each wanted modality zeros, (B, S), to be replaced by the error that the model
+            itself expects where it answers (see `ask_with_errors`).
     """
     B, S, _ = given.visible.shape
     values, visible = dict(given.values), given.visible.copy()
@@ -88,7 +96,7 @@ def fill(run: Run, given: Given, names: Sequence[str], asked: BoolArray | None =
     in_part = [name for name in names if visible[:, :, run.modalities.place(name)].any()]
     for name in in_part:
         values[name] = values[name].copy()
-        _close_gaps(run, values, visible, name, asked[:, :, run.modalities.place(name)])
+        _close_gaps(run, values, visible, name, asked[:, :, run.modalities.place(name)], stated)
     answers = {}
     for name in names:
         m = run.modalities.named(name)
@@ -98,11 +106,18 @@ def fill(run: Run, given: Given, names: Sequence[str], asked: BoolArray | None =
         answers[name] = values[name].copy()
         if len(missing):
             starts, _ = _best_windows(run, visible, name, missing)
-            _answer(run, values, visible, name, missing, starts, answers[name])
+            _answer(run, values, visible, name, missing, starts, answers[name], stated)
     return answers
 
 
-def _close_gaps(run: Run, values: Arrays, visible: BoolArray, name: str, asked: BoolArray) -> None:
+def _close_gaps(
+    run: Run,
+    values: Arrays,
+    visible: BoolArray,
+    name: str,
+    asked: BoolArray,
+    stated: Arrays | None,
+) -> None:
     """Fill the gaps of a modality, in as many rounds as its widest gap needs."""
     known = visible[
         :, :, run.modalities.place(name)
@@ -115,7 +130,7 @@ def _close_gaps(run: Run, values: Arrays, visible: BoolArray, name: str, asked: 
         starts, surrounded = _best_windows(run, visible, name, missing)
         now = np.logical_or(surrounded, _beside_known(known)[missing[:, 0], missing[:, 1]])
         now |= not now.any()  # nothing known will come any nearer: what lies between is not asked
-        _answer(run, values, visible, name, missing[now], starts[now], values[name])
+        _answer(run, values, visible, name, missing[now], starts[now], values[name], stated)
         known[missing[now, 0], missing[now, 1]] = True
 
 
@@ -166,6 +181,7 @@ def _answer(
     missing: IntArray,
     starts: IntArray,
     into: NDArray[Any],
+    stated: Arrays | None,
 ) -> None:
     """Ask for some tokens, each in its window, and write the answers."""
     S = visible.shape[1]
@@ -179,7 +195,12 @@ def _answer(
     window = {
         n: v[rows, steps] for n, v in values.items() if visible[:, :, run.modalities.place(n)].any()
     }
-    into[sample, step] = ask(run, window, shown, [name], wanted)[name][which, step - starts]
+    if stated is None:
+        answers = ask(run, window, shown, [name], wanted)
+    else:
+        answers, errors = ask_with_errors(run, window, shown, [name], wanted)
+        stated[name][sample, step] = errors[name][which, step - starts]
+    into[sample, step] = answers[name][which, step - starts]
 
 
 def _known(name: str, array: NDArray[Any], present: ArrayLike | None) -> BoolArray:

@@ -31,6 +31,23 @@ class Predictions(NamedTuple):
     values: dict[str, Tensor]
     log_variances: dict[str, Tensor]
 
+    def by_member(self, members: int) -> Predictions:
+        """With a leading axis, from those of a batch of several members one after the other."""
+        return Predictions(
+            *({n: t.view(members, -1, *t.shape[1:]) for n, t in part.items()} for part in self)
+        )
+
+    def apart(self, members: int) -> list[Predictions]:
+        """Those of each member, from those with a leading axis."""
+        # At once, as indexing would make a gradient of the whole for each.
+        values, variances = ({n: t.unbind() for n, t in part.items()} for part in self)
+        return [
+            Predictions(
+                {n: t[i] for n, t in values.items()}, {n: t[i] for n, t in variances.items()}
+            )
+            for i in range(members)
+        ]
+
 
 class Heads(nn.ModuleDict):
     """A norm and a two-layer perceptron for each modality.

@@ -32,6 +32,7 @@ class MLP(nn.Module):
     def __init__(self, modalities: Sequence[Modality], config: ModelConfig) -> None:
         super().__init__()
         self.modalities, self.config = tuple(modalities), config
+        self.members = 1  # more where `mtm.models.members` stacks several networks
         self._sizes = [_outputs(m) for m in modalities]
         step = sum(self._sizes)
         widths = [config.segment_length * step, *[config.width] * config.encoder_layers]
@@ -53,18 +54,26 @@ class MLP(nn.Module):
             x = F.gelu(layer(x))
             if self.training and self.config.dropout:
                 x = drop(x, self.config.dropout)
-        parts = self.out(x).view(B, T, -1).split(self._sizes, dim=2)
+        E = self.members
+        parts = self.out(x).view(E * B, T, -1).split(self._sizes, dim=2)
         numbers = {
-            m.name: part if m.kind == "discrete" else part.reshape(B, T, *m.shape)
+            m.name: part if m.kind == "discrete" else part.reshape(E * B, T, *m.shape)
             for m, part in zip(self.modalities, parts, strict=True)
         }
+        predictions = Predictions(numbers, {})
+        if E > 1:
+            predictions = predictions.by_member(E)
         if self.config.residual:
-            add_lines(self.modalities, numbers, values, visible.cpu())
-        return Predictions(numbers, {})
+            add_lines(self.modalities, predictions.values, values, visible.cpu())
+        return predictions
+
+    def input_layers(self) -> list[nn.Module]:
+        """The layers that take values in."""
+        return [self.hidden[0]]
 
     def outer_layers(self) -> list[nn.Module]:
         """The layers that touch the data: the first and the last."""
-        return [self.hidden[0], self.out]
+        return [*self.input_layers(), self.out]
 
 
 def _outputs(modality: Modality) -> int:

@@ -49,6 +49,7 @@ class MTM(nn.Module):
         D, M = config.width, len(modalities)
         self.modalities = tuple(modalities)
         self.config = config
+        self.members = 1  # more where `mtm.models.members` stacks several networks
         # Checkpoints know the weights by these names, and optimizers by their order; a seed means
         # what is drawn in this order. So encodings and mask tokens are here, not in the parts.
         self.encoders = Embeddings(modalities, D)
@@ -78,15 +79,22 @@ class MTM(nn.Module):
                 the decoder's work when they are few. All if None.
 
         Returns:
-            Predictions; what stands at tokens that are not wanted means nothing.
+            Predictions; what stands at tokens that are not wanted means nothing. Those of several
+            members have a leading axis (see `mtm.models.members`).
         """
         visible, device = visible.cpu(), self.mask_tokens.device
         B, T, M = visible.shape
+        E = self.members
         layout = Layout.joined(visible.flatten(1), device)
         asked = None if wanted is None else Layout.by_count(wanted.cpu().flatten(1), device, M)
+        if E > 1:  # as a batch that many times as large
+            layout = layout.times(E, B, T * M)
+            asked = None if asked is None else asked.times(E, B, T * M)
         latent = self.encode(values, visible, layout)  # (N, D)
         decoded = self.decode(latent, layout, B, T, asked)  # (B * L, D), or (wanted tokens, D)
-        predictions: Predictions = self.heads(decoded, B, T, asked)
+        predictions: Predictions = self.heads(decoded, E * B, T, asked)
+        if E > 1:
+            predictions = predictions.by_member(E)
         if self.config.residual:
             add_lines(self.modalities, predictions.values, values, visible)
         return predictions
@@ -95,7 +103,7 @@ class MTM(nn.Module):
         """The encoder's output for the visible tokens, (B, T, M) booleans, packed: (N, D)."""
         shown = visible.to(self.mask_tokens.device, non_blocking=True)
         positions = self.positions(self.encoder_modality_encoding, visible.shape[1])
-        tokens = self.encoders(values, shown) + positions  # (B, T, M, D)
+        tokens = _add(self.encoders(values, shown), positions)  # (B, T, M, D)
         encoded: Tensor = self.encoder(take(tokens.flatten(0, 2), layout.tokens), layout)
         return encoded
 
@@ -106,12 +114,13 @@ class MTM(nn.Module):
             values: Normalised, name -> (B, *shape).
 
         Returns:
-            (B, K, D), a token for each of the K given modalities, in the order given.
+            (B, K, D), a token for each of the K given modalities, in the order given. The D
+            features of several members lie side by side, (B, K, E * D).
         """
         names = [m.name for m in self.modalities]
-        places = self.positions(self.encoder_modality_encoding, 1)[0]  # (M, D)
+        places = self.positions(self.encoder_modality_encoding, 1)[..., 0, :, :]  # (M, D)
         embeddings = [self.encoders[name] for name in values]
-        chosen = places[[names.index(name) for name in values]]  # (K, D)
+        chosen = places[..., [names.index(name) for name in values], :]  # (K, D)
         return encode_step(embeddings, chosen, self.encoder, list(values.values()))
 
     def decode(
@@ -119,19 +128,27 @@ class MTM(nn.Module):
     ) -> Tensor:
         """The decoder's output, (B * L, D), or of the wanted tokens, from the latent (N, D)."""
         positions = self.positions(self.decoder_modality_encoding, length)  # (T, M, D)
-        blank = (self.mask_tokens + positions).flatten(0, 1)  # (L, D)
+        blank = (self.mask_tokens.unsqueeze(-3) + positions).flatten(-3, -2)  # (L, D)
+        L = blank.shape[-2]
+        rows = layout.tokens % L
+        if self.members > 1:
+            rows = rows + layout.tokens // (batch * L) * L
         shown = self.to_decoder(latent).to(blank.dtype)
-        shown = shown + positions.flatten(0, 1)[layout.tokens % len(blank)]  # (N, D)
+        shown = shown + positions.flatten(0, -2)[rows]  # (N, D)
         decoded: Tensor = self.decoder(shown, blank, layout.tokens, batch, wanted)
         return decoded
 
     def positions(self, modality_encoding: Tensor, length: int) -> Tensor:
-        """Time and modality encodings together, (T, M, D)."""
-        return self.time_encoding[:length].unsqueeze(1) + modality_encoding
+        """Time and modality encodings together, (T, M, D), of members (E, T, M, D)."""
+        return self.time_encoding[:length].unsqueeze(1) + modality_encoding.unsqueeze(-3)
+
+    def input_layers(self) -> list[nn.Module]:
+        """The layers that take values in."""
+        return list(self.encoders.values())
 
     def outer_layers(self) -> list[nn.Module]:
         """The layers that touch the data: those that take values in, and those that give them."""
-        return [*self.encoders.values(), *(head[-1] for head in self.heads.values())]  # type: ignore[index]
+        return [*self.input_layers(), *(head[-1] for head in self.heads.values())]  # type: ignore[index]
 
 
 def encode_step(
@@ -144,12 +161,12 @@ def encode_step(
 
     Args:
         embeddings: Of each modality.
-        positions: Time and modality encodings, (K, D).
+        positions: Time and modality encodings, (K, D), of members (E, K, D).
         encoder: Of the network.
         values: Normalised values of each modality, (B, *shape); integer classes (B,).
 
     Returns:
-        (B, K, D).
+        (B, K, D), of members side by side (B, K, E * D).
     """
     tokens = torch.stack(
         [
@@ -158,9 +175,19 @@ def encode_step(
         ],
         dim=1,
     )
-    B, K, D = tokens.shape
-    encoded: Tensor = encoder((tokens + positions).view(B * K, D), Layout.full(B, K))
-    return encoded.view(B, K, D)
+    B, K, D = tokens.shape  # with members, B is that many times as large
+    encoded: Tensor = encoder(_add(tokens, positions).view(B * K, D), Layout.full(B, K))
+    if positions.ndim == 2:
+        return encoded.view(B, K, D)
+    return encoded.view(len(positions), -1, K, D).permute(1, 2, 0, 3).flatten(2)
+
+
+def _add(tokens: Tensor, positions: Tensor) -> Tensor:
+    """Add encodings (..., D) to the tokens of every sample, (B, ..., D), member by member."""
+    if positions.ndim < tokens.ndim:
+        return tokens + positions
+    by_member = tokens.view(len(positions), -1, *tokens.shape[1:])  # (E, B, ..., D)
+    return (by_member + positions.unsqueeze(1)).flatten(0, 1)
 
 
 def _token(count: int, width: int) -> nn.Parameter:

@@ -11,10 +11,11 @@ from torch import nn
 from mtm.core.config import ModelConfig
 from mtm.core.errors import ConfigError, DataError
 from mtm.data.modalities import Modality
+from mtm.models.members import Members
 from mtm.models.mlp import MLP
 from mtm.models.mtm import MTM
 
-Network: TypeAlias = MTM | MLP
+Network: TypeAlias = MTM | MLP | Members
 """What a run can hold: anything that is called with values and `visible`."""
 
 
@@ -24,12 +25,16 @@ _Module = TypeVar("_Module", bound=nn.Module)
 def make_network(modalities: Sequence[Modality], config: ModelConfig) -> Network:
     """The network that the settings name, with weights drawn from torch's generator.
 
+    Several members draw theirs one after the other: the first has the weights that it would have
+    alone, and each the same however many follow.
+
     Raises:
         DataError: As `check_names`.
     """
     check_names(modalities)
     kind = MLP if config.network == "mlp" else MTM
-    return kind(modalities, config)
+    networks = [kind(modalities, config) for _ in range(config.members)]
+    return networks[0] if len(networks) == 1 else Members(networks)
 
 
 def check_names(modalities: Sequence[Modality]) -> None:

@@ -15,7 +15,7 @@ block and K places of each, D features.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -51,6 +51,17 @@ class Block:
     packed: int
     slots: Tensor | None = None
     may_attend: Tensor | None = None
+
+    def times(self, members: int, samples: int) -> Block:
+        """The rows of several members, one member after the other, of so many samples each."""
+        return Block(
+            None if self.samples is None else _offset(self.samples, members, samples),
+            self.count * members,
+            self.width,
+            self.packed * members,
+            None if self.slots is None else _offset(self.slots, members, self.count * self.width),
+            None if self.may_attend is None else self.may_attend.repeat(members, 1, 1, 1),
+        )
 
 
 @dataclass(frozen=True)
@@ -129,6 +140,24 @@ class Layout:
         tokens = torch.empty(0, dtype=torch.int64)
         return cls(tokens, (Block(None, batch, width, batch * width),))
 
+    def times(self, members: int, batch: int, length: int) -> Layout:
+        """The tokens of several members that see the same batch (B, L), one after the other."""
+        blocks: tuple[Block, ...]
+        if len(self.blocks) == 1:
+            blocks = (self.blocks[0].times(members, batch),)
+        else:  # a member's packed tokens stay side by side, so its blocks do, too
+            blocks = tuple(
+                block if block.samples is None else replace(block, samples=block.samples + first)
+                for first in range(0, members * batch, batch)
+                for block in self.blocks
+            )
+        N = len(self.tokens)
+        return Layout(
+            _offset(self.tokens, members, batch * length),
+            blocks,
+            tuple(_offset(rows, members, N) for rows in self.by_modality),
+        )
+
     @property
     def is_lonely(self) -> bool:
         """Whether no sample has more than one token."""
@@ -146,29 +175,43 @@ class Layout:
 class Expansion:
     """Makes all tokens of a batch from those that differ: at a place, all hidden ones are the same.
 
-    What works token by token can be done before, with N + L rows instead of B * L.
+    What works token by token can be done before, with N + L rows instead of B * L. Of several
+    members (E), each has its own rows, and the same places.
 
     Attributes:
-        places: Of the samples' own tokens among the B * L, (N,).
+        places: Of the samples' own tokens among the B * L, (N,), member after member, (E * N,).
         batch: B.
         length: L.
+        members: E.
     """
 
     places: Tensor
     batch: int
     length: int
+    members: int = 1
 
     def __call__(self, rows: Tensor) -> Tensor:
         """The samples' own rows and, wherever they have none, the common one of that place.
 
         Args:
-            rows: N own rows, then L common ones, (N + L, C).
+            rows: N own rows, then L common ones, (N + L, C), member after member.
 
         Returns:
-            (B * L, C).
+            (B * L, C), member after member.
         """
         tokens: Tensor = _ExpandRows.apply(rows, self)  # type: ignore[no-untyped-call]
         return tokens
+
+    def some(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        """The rows of some of the tokens, (n, C); without gradients, the others are not made."""
+        if rows.requires_grad:
+            return take(self(rows), tokens)
+        E, B, L = self.members, self.batch, self.length
+        N = len(self.places) // E
+        of_members = torch.arange(E * (N + L), device=rows.device).view(E, N + L)
+        origin = of_members[:, None, N:].repeat(1, B, 1).flatten()  # (E * B * L,)
+        origin.index_copy_(0, self.places, of_members[:, :N].flatten())
+        return rows.index_select(0, origin[tokens])
 
 
 def _join(counts: Sequence[int], width: int) -> list[list[int]]:
@@ -202,6 +245,12 @@ def _block_bounds(counts: Tensor) -> list[tuple[int, int]]:
     if len(edges) - 1 > MOST_BLOCKS:
         edges = np.unique(np.linspace(edges[0], edges[-1], MOST_BLOCKS + 1).round()).tolist()
     return [(int(start), int(end)) for start, end in pairwise(edges)]
+
+
+def _offset(places: Tensor, members: int, size: int) -> Tensor:
+    """Places of one member among `size`, (n,), as those of several, one after the other."""
+    first = torch.arange(members, device=places.device) * size
+    return (first.unsqueeze(1) + places).flatten()
 
 
 def take(rows: Tensor, places: Tensor) -> Tensor:
@@ -245,16 +294,21 @@ class _ExpandRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx, rows, expand):  # type: ignore[no-untyped-def]
         ctx.expand = expand
-        own, common = rows[: -expand.length], rows[-expand.length :]  # (N, C), (L, C)
-        return common.repeat(expand.batch, 1).index_copy_(0, expand.places, own)
+        E, B, L = expand.members, expand.batch, expand.length
+        by_member = rows.view(E, -1, rows.shape[1])  # (E, N + L, C)
+        own, common = by_member[:, :-L].flatten(0, 1), by_member[:, -L:]  # (E * N, C), (E, L, C)
+        return common.repeat(1, B, 1).flatten(0, 1).index_copy_(0, expand.places, own)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]
-        places, B, L = ctx.expand.places, ctx.expand.batch, ctx.expand.length
-        own = gradient.index_select(0, places)  # (N, C)
-        is_common = gradient.new_ones(B * L).index_fill_(0, places, 0.0)  # (B * L,)
+        places, E, B, L = ctx.expand.places, ctx.expand.members, ctx.expand.batch, ctx.expand.length
+        own = gradient.index_select(0, places)  # (E * N, C)
+        one = places[: len(places) // E]  # the places are the same for all members
+        is_common = gradient.new_ones(B * L).index_fill_(0, one, 0.0)  # (B * L,)
         # For each place a sum over samples, (L, 1, B) times (L, B, C).
-        by_place = gradient.view(B, L, -1).transpose(0, 1)
-        common = torch.bmm(is_common.view(B, L).T.unsqueeze(1), by_place).squeeze(1)
-        return torch.cat([own, common]), None
+        weights, parts = is_common.view(B, L).T.unsqueeze(1), []
+        C = gradient.shape[1]
+        for mine, its in zip(own.view(E, -1, C), gradient.view(E, B, L, C), strict=True):
+            parts += [mine, torch.bmm(weights, its.transpose(0, 1)).squeeze(1)]  # (N, C), (L, C)
+        return torch.cat(parts), None

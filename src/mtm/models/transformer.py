@@ -15,6 +15,7 @@ from mtm.core.config import ModelConfig
 from mtm.models.attention import attend, attend_from
 from mtm.models.dropout import drop
 from mtm.models.packing import Expansion, Layout, take
+from mtm.models.stacked import StackedLinear
 
 RowsFunction = Callable[[Tensor], Tensor]
 """From rows of features to others, or to more of them."""
@@ -22,6 +23,13 @@ RowsFunction = Callable[[Tensor], Tensor]
 
 def _as_they_are(rows: Tensor) -> Tensor:
     return rows
+
+
+def _some(expand: RowsFunction, rows: Tensor, wanted: Layout) -> Tensor:
+    """The wanted ones of the tokens that are made of rows."""
+    if isinstance(expand, Expansion):
+        return expand.some(rows, wanted.tokens)
+    return take(expand(rows), wanted.tokens)
 
 
 class Encoder(nn.Module):
@@ -63,18 +71,20 @@ class Decoder(nn.Module):
         """All layers.
 
         Args:
-            shown: The visible tokens of all samples, packed, (N, D).
-            blank: What a hidden token is at each place of a sample, (L, D).
-            places: Of the visible tokens among the B * L, (N,).
+            shown: The visible tokens of all samples, packed, (N, D), member after member.
+            blank: What a hidden token is at each place of a sample, (L, D), of E members (E, L, D).
+            places: Of the visible tokens among the B * L, (N,), or those of all members.
             batch: B.
             wanted: The tokens to answer for; all if None.
 
         Returns:
             (B * L, D), or the wanted tokens, packed.
         """
-        everything = Layout.full(batch, len(blank))
-        expand = Expansion(places, batch, len(blank))
-        x = torch.cat([shown, blank])  # (N + L, D), and from the first layer on (B * L, D)
+        L, D, E = *blank.shape[-2:], len(blank) if blank.ndim == 3 else 1
+        everything = Layout.full(E * batch, L)
+        expand = Expansion(places, batch, L, E)
+        x = torch.cat([shown.view(*blank.shape[:-2], -1, D), blank], dim=-2)
+        x = x.view(-1, D)  # (N + L, D) of each member, and from the first layer on (B * L, D)
         last = len(self.layers) - 1
         for i, layer in enumerate(self.layers):
             x = layer(x, everything, wanted if i == last else None, _as_they_are if i else expand)
@@ -112,8 +122,7 @@ class Layer(nn.Module):
             expand: Makes all tokens of those that differ, where samples have some in common.
         """
         mixed = self._attention(self.attention_norm(x), layout, wanted, expand)  # (N, D)
-        x = expand(x)
-        x = x if wanted is None else take(x, wanted.tokens)
+        x = expand(x) if wanted is None else _some(expand, x, wanted)
         x = x + self._drop(mixed)
         hidden = self._drop(F.gelu(self.mlp_in(self.mlp_norm(x))))  # (N, 4 D)
         return x + self._drop(self.mlp_out(hidden))
@@ -125,20 +134,27 @@ class Layer(nn.Module):
         wanted: Layout | None = None,
         expand: RowsFunction = _as_they_are,
     ) -> Tensor:
-        D, project = x.shape[-1], self.to_queries_keys_values
+        D = x.shape[-1]
         if wanted is not None:
-            keys_values = expand(F.linear(x, project.weight[D:], project.bias[D:]))  # (B * L, 2 D)
-            mine = take(expand(x), wanted.tokens)
-            queries = F.linear(mine, project.weight[:D], project.bias[:D])
+            keys_values = expand(self._project(x, slice(D, None)))  # (B * L, 2 D)
+            queries = self._project(_some(expand, x, wanted), slice(D))
             mixed = attend_from(queries, wanted, keys_values, layout, self.heads, self._dropped)
         elif layout.is_lonely:
             # A token alone attends to itself: queries and keys decide nothing. No token at all goes
             # this way too: every weight gets a gradient (of zeros), which DDP waits for.
-            mixed = expand(F.linear(x, project.weight[2 * D :], project.bias[2 * D :]))
+            mixed = expand(self._project(x, slice(2 * D, None)))
         else:
-            mixed = attend(expand(project(x)), layout, self.heads, self._dropped)
+            features = self.to_queries_keys_values(x)
+            mixed = attend(expand(features), layout, self.heads, self._dropped)
         out: Tensor = self.from_heads(mixed)
         return out
+
+    def _project(self, x: Tensor, part: slice) -> Tensor:
+        """Some of the queries, keys and values, which lie side by side."""
+        project = self.to_queries_keys_values
+        if isinstance(project, StackedLinear):
+            return project.part(x, part)
+        return F.linear(x, project.weight[part], project.bias[part])
 
     @property
     def _dropped(self) -> float:

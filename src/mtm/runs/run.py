@@ -17,6 +17,7 @@ import torch
 from mtm.core.errors import ConfigError, RunError
 from mtm.data.modalities import Modalities
 from mtm.data.normalizer import Normalizer
+from mtm.models.members import Members
 from mtm.models.mtm import MTM
 from mtm.models.network import Network, make_network, move
 from mtm.runs import checkpoint
@@ -56,6 +57,11 @@ class Run:
         return self.model.config.segment_length
 
     @property
+    def members(self) -> int:
+        """K: networks that answer together."""
+        return self.model.config.members
+
+    @property
     def device(self) -> torch.device:
         """Where the model is; every question is answered there."""
         return next(self.model.parameters()).device
@@ -70,17 +76,18 @@ class Run:
 
     @property
     def transformer(self) -> MTM:
-        """The network, where something needs its encoder.
+        """The network, where something needs its encoder; of several members, all as one.
 
         Raises:
             ConfigError: It is not the transformer.
         """
-        if not isinstance(self.model, MTM):
+        network = self.model.stacked if isinstance(self.model, Members) else self.model
+        if not isinstance(network, MTM):
             raise ConfigError(
                 f"the network of {self.path} is an MLP, which encodes no states; this needs a run "
                 "of the transformer."
             )
-        return self.model
+        return network
 
 
 def load_run(

@@ -20,11 +20,13 @@ from mtm.data.modalities import Modality
 from mtm.data.segments import Segments
 from mtm.masks import MaskFunction
 from mtm.models.heads import Predictions
+from mtm.models.members import Members
 from mtm.models.network import Network, make_network
 from mtm.runs.description import Description
 from mtm.training.batches import BatchMaker, Masks, StepInput, made_for
 from mtm.training.losses import reconstruction_losses
 from mtm.training.optimization import (
+    clip_members,
     gradient_norm,
     learning_rate,
     make_optimizers,
@@ -49,10 +51,12 @@ class MaskedForward(nn.Module):
         super().__init__()
         self.network = network
 
-    def forward(self, values: Mapping[str, Tensor], masks: Masks) -> Predictions:
-        """Predict the wanted tokens, as the network does."""
-        predictions: Predictions = self.network(values, masks.visible, masks.wanted)
-        return predictions
+    def forward(self, values: Mapping[str, Tensor], masks: Masks) -> list[Predictions]:
+        """Predict the wanted tokens, as each member of the network does, or it alone."""
+        if isinstance(self.network, Members):
+            each = self.network.each(values, masks.visible, masks.wanted)
+            return each.apart(self.network.config.members)
+        return [self.network(values, masks.visible, masks.wanted)]
 
 
 def train_step(
@@ -64,7 +68,7 @@ def train_step(
     clip_norm: float,
     action_loss: ActionLoss,
 ) -> Tensor:
-    """One optimizer step.
+    """One optimizer step; members take it side by side, each by its own loss.
 
     Args:
         fabric: Launched.
@@ -72,29 +76,33 @@ def train_step(
         optimizers: Set up by it too.
         modalities: Of the network.
         inputs: On the model's device.
-        clip_norm: The largest norm of the gradient; 0: any.
+        clip_norm: The largest norm of the gradient, of each member; 0: any.
         action_loss: How errors of hidden actions count.
 
     Returns:
         The errors of all modalities together, of each of them, and the norm of the gradient,
-        (M + 2,); still on the device, so that nothing waits for it.
+        (M + 2,), means over the members; still on the device, so that nothing waits for it.
     """
-    predictions = model(inputs.values, inputs.masks)
-    losses, errors = reconstruction_losses(
-        modalities,
-        predictions,
-        inputs.values,
-        inputs.weights,
-        inputs.hidden,
-        inputs.totals,
-        action_loss,
-        partial(_total, inputs.processes),
-    )
+    found = [
+        reconstruction_losses(
+            modalities,
+            predictions,
+            inputs.values,
+            inputs.weights,
+            inputs.hidden,
+            inputs.totals,
+            action_loss,
+            partial(_total, inputs.processes),
+        )
+        for predictions in model(inputs.values, inputs.masks)
+    ]
+    losses = torch.cat([losses for losses, _ in found])
+    errors = torch.stack([errors for _, errors in found]).mean(dim=0)
     for optimizer in optimizers:
         optimizer.zero_grad()
     # Each process holds its part of the sum, and DDP averages the gradients over processes.
     fabric.backward(losses.sum() * inputs.processes)
-    norm = _clip(model, clip_norm)
+    norm = _clip(model, clip_norm, members=len(found))
     for optimizer in optimizers:
         optimizer.step()
     errors = errors * inputs.processes
@@ -214,8 +222,10 @@ def _total(processes: int, part: Tensor) -> Tensor:
     return part
 
 
-def _clip(model: nn.Module, clip_norm: float) -> Tensor:
+def _clip(model: nn.Module, clip_norm: float, members: int) -> Tensor:
     """Scale the gradient down to `clip_norm` (0: leave it) and return its norm before."""
+    if members > 1:
+        return clip_members(model.parameters(), clip_norm)
     norm = gradient_norm(model.parameters())
     if clip_norm > 0:
         nn.utils.clip_grads_with_norm_(model.parameters(), clip_norm, norm)

@@ -75,6 +75,27 @@ def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
     return nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
 
 
+def clip_members(parameters: Iterable[Tensor], clip_norm: float) -> Tensor:
+    """Scale the gradient of each member down to `clip_norm` (0: leave it).
+
+    Args:
+        parameters: Each with a leading axis of members.
+        clip_norm: For every member by itself, so that none slows another one down.
+
+    Returns:
+        The mean of the norms before.
+    """
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norm = torch.linalg.vector_norm
+    norms = norm(torch.stack([norm(g.flatten(1), dim=1) for g in gradients]), dim=0)  # (E,)
+    if clip_norm > 0:
+        factors = (clip_norm / (norms + 1e-6)).clamp(max=1.0)  # as PyTorch's own
+        for gradient in gradients:
+            gradient.mul_(factors.view(-1, *[1] * (gradient.ndim - 1)))
+    mean: Tensor = norms.mean()
+    return mean
+
+
 class Muon(torch.optim.Optimizer):
     """Momentum whose update is made orthogonal: all directions of a matrix move equally far.
 
@@ -82,7 +103,7 @@ class Muon(torch.optim.Optimizer):
     without bfloat16. This one keeps the precision and takes all matrices at once.
 
     Args:
-        matrices: Two-dimensional parameters.
+        matrices: Two-dimensional parameters, or stacks of them, (members, rows, columns).
         weight_decay: As AdamW's.
         momentum: Of the average of gradients.
     """
@@ -97,26 +118,32 @@ class Muon(torch.optim.Optimizer):
         """Move every matrix that has a gradient."""
         for group in self.param_groups:
             alike: dict[torch.Size, list[Tensor]] = defaultdict(list)
-            for matrix in group["params"]:
-                if matrix.grad is not None:
-                    alike[matrix.shape].append(matrix)
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    alike[parameter.shape[-2:]].append(parameter)
             for _, same_side in groupby(sorted(alike, key=min), key=min):
                 shapes = list(same_side)
                 stacks = [self._momentum(alike[shape], group["momentum"]) for shape in shapes]
                 for shape, updates in zip(shapes, _orthogonal(stacks), strict=True):
                     rate = group["lr"] * ADAM_SIZE * math.sqrt(max(shape))
-                    torch._foreach_mul_(alike[shape], 1 - group["lr"] * group["weight_decay"])
-                    torch._foreach_add_(alike[shape], list(updates.unbind()), alpha=-rate)
+                    matrices = _matrices(alike[shape])
+                    torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
+                    torch._foreach_add_(matrices, list(updates.unbind()), alpha=-rate)
 
-    def _momentum(self, matrices: list[Tensor], momentum: float) -> Tensor:
+    def _momentum(self, parameters: list[Tensor], momentum: float) -> Tensor:
         """Nesterov's look ahead of the averaged gradients, (matrices, rows, columns)."""
-        gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
-        for matrix in matrices:
-            if not self.state[matrix]:
-                self.state[matrix]["momentum"] = torch.zeros_like(matrix)
-        averages = [self.state[matrix]["momentum"] for matrix in matrices]
+        gradients = _matrices([p.grad for p in parameters if p.grad is not None])
+        for parameter in parameters:
+            if not self.state[parameter]:
+                self.state[parameter]["momentum"] = torch.zeros_like(parameter)
+        averages = _matrices([self.state[parameter]["momentum"] for parameter in parameters])
         torch._foreach_lerp_(averages, gradients, 1 - momentum)
         return torch.stack(torch._foreach_lerp(gradients, averages, momentum))
+
+
+def _matrices(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """Every matrix by itself: those of a stack as views of it."""
+    return [m for p in parameters for m in (p.unbind() if p.ndim == 3 else (p,))]
 
 
 def _orthogonal(stacks: Sequence[Tensor]) -> list[Tensor]:
