@@ -25,6 +25,7 @@ from mtm.core.validators import (
     SEED,
     SHARE,
     SHARE_BELOW_ALL,
+    UPPER_EXPECTILE,
     WIDTH,
     Range,
     number_faults,
@@ -79,6 +80,9 @@ class ModelConfig:
     """Predict states as changes from the line between the visible ones of the same modality."""
     predict_variance: bool = True
     """Also predict how far off every number may be; what is surer then counts more in the loss."""
+    values: float = 0.0
+    """Also predict an upper expectile of returns, such as 0.9: the return that can be reached, for
+    planning and for targets. 0: none; 0.5 would be the mean."""
 
     def __post_init__(self) -> None:
         report(self.faults())
@@ -95,6 +99,10 @@ class ModelConfig:
             faults.append(f"model.width must be even (sines and cosines), got {self.width}")
         if self.network not in ("transformer", "mlp"):
             faults.append(unknown("model.network", str(self.network), ("transformer", "mlp")))
+        if self.values != 0:
+            faults += outside(self, "model.", {"values": UPPER_EXPECTILE})
+            if self.network == "mlp":
+                faults.append("model.values is for the transformer; the mlp predicts no expectiles")
         layers = {"encoder_layers": LAYERS, "decoder_layers": LAYERS}
         others = {"segment_length": LENGTH, "dropout": SHARE_BELOW_ALL}
         return faults + outside(self, "model.", layers | others)

@@ -60,7 +60,7 @@ class MLP(nn.Module):
         }
         if self.config.residual:
             add_lines(self.modalities, numbers, values, visible.cpu())
-        return Predictions(numbers, {})
+        return Predictions(numbers, {}, {})
 
     def outer_layers(self) -> list[nn.Module]:
         """The layers that touch the data: the first and the last."""

@@ -33,6 +33,7 @@ from mtm.training.prefetch import Prefetcher
 from mtm.training.scaffold import Look, Schedule, Trainer
 from mtm.training.trackers import MetricsFile, TensorBoard, Tracker, WeightsAndBiases
 from mtm.training.validation import Validator
+from mtm.training.values import expectile_losses
 
 EXTRA_COLUMNS = ("gradient_norm", "learning_rate", "segments_per_second", "seconds")
 
@@ -61,6 +62,7 @@ def train_step(
     modalities: Sequence[Modality],
     inputs: StepInput,
     clip_norm: float,
+    expectile: float = 0.0,
 ) -> Tensor:
     """One optimizer step.
 
@@ -71,6 +73,7 @@ def train_step(
         modalities: Of the network.
         inputs: On the model's device.
         clip_norm: The largest norm of the gradient; 0: any.
+        expectile: Which one of returns is learned too; 0: none.
 
     Returns:
         The errors of all modalities together, of each of them, and the norm of the gradient,
@@ -86,6 +89,10 @@ def train_step(
         inputs.counts,
         partial(_total, inputs.processes),
     )
+    if expectile:
+        losses = losses + expectile_losses(
+            modalities, predictions, inputs.values, inputs.hidden, inputs.counts, expectile
+        )
     for optimizer in optimizers:
         optimizer.zero_grad()
     # Each process holds its part of the sum, and DDP averages the gradients over processes.
@@ -156,6 +163,7 @@ class MaskedTrainer(Trainer):
             self.modalities,
             self.inputs(step).to(self.fabric.device),
             config.optimizer.clip_norm,
+            config.model.values,
         )
         self._counted += 1
 

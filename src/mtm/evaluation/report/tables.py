@@ -117,6 +117,8 @@ def rolls_of(tasks: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]
             rows.append(("  best of sweep", "seen after", found["best"]))
     if two := tasks.get("two_stage"):
         rows += [(TITLES["two_stage"], target, two[target]) for target in ("auto", "fixed")]
+    if planned := tasks.get("plan"):
+        rows.append((TITLES["plan"], "auto", planned))
     return rows
 
 
