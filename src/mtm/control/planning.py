@@ -25,7 +25,7 @@ from mtm.core.plan_config import PlanConfig
 from mtm.core.randomness import Purpose, generator
 from mtm.data.modalities import BoolArray
 from mtm.inference.engine import dtype_of
-from mtm.inference.imagination import Imagined, imagine
+from mtm.inference.imagination import Imagined, imagine, reward_modality
 from mtm.inference.state_returns import expected_returns, reachable_returns
 from mtm.runs.run import Run
 
@@ -162,9 +162,9 @@ class Score:
 
     def __init__(self, run: Run, config: PlanConfig) -> None:
         self.run, self.config = run, config
-        roles = {m.role for m in run.modalities}
-        self.rewards = config.rewards and "reward" in roles
-        self.tail = config.tail and "return" in roles
+        returns = run.modalities.of_role("return")
+        self.rewards = config.rewards and reward_modality(run) is not None
+        self.tail = config.tail and len(returns) == 1 and returns[0].size == 1
         if not (self.rewards or self.tail or config.disagreement):
             raise ConfigError(
                 "planning has nothing to score candidates by: the run models "
@@ -188,7 +188,8 @@ class Score:
             earned = imagined.rewards @ np.power(discount, np.arange(ahead))
             total += earned.reshape(n, -1)
         if self.tail:
-            find = reachable_returns if self.run.model.config.values else expected_returns
+            reachable = self.run.description.train.model.values > 0
+            find = reachable_returns if reachable else expected_returns
             values = find(self.run, imagined.states[:, -1]).reshape(n, -1)
             total += discount**ahead * sum_to_come(self.run, values, steps[:, None] + ahead)
         doubt = imagined.doubt.mean(axis=1).reshape(n, -1)
@@ -199,13 +200,12 @@ class Score:
 
     def _unit(self, steps: NDArray[np.int64], ahead: int) -> NDArray[np.float64]:
         """The standard deviation of the sum of rewards that is still to come, (n,)."""
-        returns, rewards = (self.run.modalities.of_role(role) for role in ("return", "reward"))
-        statistics = self.run.normalizer.statistics
+        returns, reward = self.run.modalities.of_role("return"), reward_modality(self.run)
         if returns:
-            left = sum_to_come(self.run, float(statistics[returns[0].name].std), steps)
-            return np.broadcast_to(np.maximum(left, np.finfo(np.float32).tiny), steps.shape)
-        spread = float(statistics[rewards[0].name].std) if rewards else 1.0
-        return np.full(steps.shape, spread * ahead)
+            std = float(self.run.normalizer.statistics[returns[0].name].std.mean())
+            return np.maximum(sum_to_come(self.run, np.full(steps.shape, std), steps), std)
+        std = 1.0 if reward is None else float(self.run.normalizer.statistics[reward.name].std)
+        return np.full(steps.shape, std * ahead)
 
 
 def actions_per_second(policy: PlanningPolicy, batch: int, seconds: float = 1.0) -> float:
@@ -242,12 +242,10 @@ def correlated_noise(shape: tuple[int, ...], correlation: float, seed: int) -> N
     """
     rounds, candidates, steps, *action = shape
     pairs = (candidates - 1) // 2
-    fresh = generator(seed, Purpose.PLANNING).standard_normal((rounds, pairs, steps, *action))
-    drawn = np.empty_like(fresh)
-    for step in range(steps):
-        old = drawn[:, :, step - 1] if step else fresh[:, :, 0]
-        share = np.sqrt(1 - correlation**2) if step else 1 - correlation
-        drawn[:, :, step] = correlation * old + share * fresh[:, :, step]
+    drawn = generator(seed, Purpose.PLANNING).standard_normal((rounds, pairs, steps, *action))
+    for step in range(1, steps):
+        drawn[:, :, step] *= np.sqrt(1 - correlation**2)
+        drawn[:, :, step] += correlation * drawn[:, :, step - 1]
     plain = np.zeros((rounds, candidates - 2 * pairs, steps, *action))
     return np.concatenate([plain, drawn, -drawn], axis=1).astype(np.float32)
 

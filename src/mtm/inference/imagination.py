@@ -47,7 +47,7 @@ def imagine(
             many as fit.
     """
     action, state = run.modalities.only("action"), run.modalities.only("state")
-    reward, length = _reward(run), run.segment_length
+    reward, length = reward_modality(run), run.segment_length
     B, past, total = len(states), states.shape[1], actions.shape[1] + 1
     stride = length - 1 if per_pass is None else min(per_pass, length - 1)
     known = np.zeros((B, total, *state.shape), dtype_of(state))
@@ -68,11 +68,17 @@ def imagine(
     return Imagined(known[:, new], doubt[:, new], None if reward is None else rewards[:, new])
 
 
+def reward_modality(run: Run) -> Modality | None:
+    """The modality of role reward, if the run models one: one number per step."""
+    found = run.modalities.of_role("reward")
+    return found[0] if len(found) == 1 and found[0].size == 1 else None
+
+
 def _forward_dynamics(run: Run, window: Arrays) -> Answers:
     """Ask for the states that the actions lead to after those of the window, and for rewards."""
     action, state = (run.modalities.only(role).name for role in ("action", "state"))
     B, known_states, taken = *window[state].shape[:2], window[action].shape[1]
-    place, reward = run.modalities.place, _reward(run)
+    place, reward = run.modalities.place, reward_modality(run)
     known = np.zeros((B, run.segment_length, len(run.modalities)), bool)
     known[:, :known_states, place(state)] = True
     known[:, :taken, place(action)] = True
@@ -84,12 +90,6 @@ def _forward_dynamics(run: Run, window: Arrays) -> Answers:
     want = [state] if reward is None else [state, reward.name]
     filled = {name: _of_length(run.segment_length, values) for name, values in window.items()}
     return ask_how_sure(run, filled, visible & known, want, wanted)
-
-
-def _reward(run: Run) -> Modality | None:
-    """The modality of role reward, if the run models one: one number per step."""
-    found = run.modalities.of_role("reward")
-    return found[0] if len(found) == 1 and found[0].size == 1 else None
 
 
 def _doubt(run: Run, state: Modality, answers: Answers) -> NDArray[np.float32]:

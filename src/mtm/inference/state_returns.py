@@ -45,7 +45,7 @@ def reachable_returns(run: Run, states: ArrayLike) -> NDArray[np.float32]:
         ConfigError: As there, or the run was trained without `model.values`.
         DataError: Values do not fit the model.
     """
-    if not run.model.config.values:
+    if not run.description.train.model.values:
         raise ConfigError(
             f"{run.path} was trained without model.values, so which return can be reached is not "
             "known. Train with --model.values 0.9, or use expected_returns."
