@@ -277,6 +277,41 @@ def test_rollout_prints_every_episode(hopper: Path, capsys) -> None:
     assert all(f" {seed} " in printed for seed in (5, 6, 7))
 
 
+def test_planning_tells_its_speed_and_is_measured_on_request(
+    hopper: Path, tmp_path: Path, capsys
+) -> None:
+    few = ["--plan.candidates", "4", "--plan.per-pass", "None"]
+    words = ["rollout", str(hopper), "--policy", "plan", *few, "--episodes", "2"]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    for batch in (1, 64):
+        assert re.search(rf"[\d,]+ actions/s at batch {batch}$", printed, re.MULTILINE)
+    assert all(f" {seed} " in printed for seed in (0, 1))
+    file = tmp_path / "scores.json"
+    words = ["eval", str(hopper), "--tasks", "plan", "--episodes", "1", "--json", str(file)]
+    assert main(words) == 0
+    assert "planning" in capsys.readouterr().out
+    (planned,) = json.loads(file.read_text())["tasks"].values()
+    assert set(planned) == ROLL
+    assert planned["target"] is not None
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--policy", "bc", "--plan.candidates", "9"], "--plan and --plain are for --policy plan"),
+        (["--policy", "rcbc", "--plain", "bc"], "--plan and --plain are for --policy plan"),
+        (["--policy", "plan", "--plain", "bc", "--target", "9"], "cloning asks for no return"),
+        (["--policy", "plan", "--future", "2"], "--future is for --policy two_stage"),
+        (["--policy", "plan", "--plan.temperature", "0"], "plan.temperature must be above 0"),
+        (["--policy", "plan", "--plan.no-tail"], "nothing to score candidates by"),
+    ],
+)
+def test_plans_that_make_no_sense(hopper: Path, words: list, message: str, capsys) -> None:
+    assert main(["rollout", str(hopper), *words]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_a_video_is_recorded(hopper: Path, tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     opened = subprocess.run(

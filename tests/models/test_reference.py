@@ -93,6 +93,13 @@ def test_random_masks(seed: int, residual: bool, predict_variance: bool) -> None
     assert_equal(model, make_values(), drawn(seed))
 
 
+@pytest.mark.parametrize("predict_variance", [True, False])
+def test_expectiles(predict_variance: bool) -> None:
+    model = make_model(predict_variance=predict_variance, values=0.9)
+    assert_equal(model, make_values(), drawn(0))
+    assert_equal(model, make_values(), drawn(1), wanted=drawn(2))
+
+
 @pytest.mark.parametrize(
     "mask",
     [everything, lambda: ~everything(), one_each, pairs],

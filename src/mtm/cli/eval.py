@@ -31,7 +31,7 @@ class Arguments(AskedRun):
     run: tyro.conf.Positional[Path]
     """The run directory, or that of an agent of `mtm baseline`."""
     tasks: tuple[str, ...] = TASKS
-    """Which capabilities of a run; an agent only acts."""
+    """Which capabilities of a run, also plan; an agent only acts."""
     episodes: int = 20
     """Episodes for each policy and target."""
     seed: int = 0

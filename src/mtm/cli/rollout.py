@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 
 from mtm.cli.asked_run import AskedRun
 from mtm.core.errors import ConfigError
-from mtm.core.names import ActingTask
+from mtm.core.names import ActingPolicy
+from mtm.core.plan_config import PlanConfig
 
 if TYPE_CHECKING:
-    from mtm.control.policies import MaskedPolicy
+    from mtm.control.policies import MaskedPolicy, PlanningPolicy
     from mtm.runs.run import Run
+
+SPEED_BATCHES = (1, 64)
+"""Environments at once, for which the speed of planning is told."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments(AskedRun):
     """Let a run act in its environment and print every episode."""
 
-    policy: ActingTask = "rcbc"
+    policy: ActingPolicy = "rcbc"
     """How to act."""
     target: str = "auto"
     """auto, fraction:0.9, score:100, or a return such as 3000."""
@@ -33,6 +37,10 @@ class Arguments(AskedRun):
     """Past steps to show the model."""
     guidance: float = 1.0
     """rcbc: how far to go from the action without the return (0) to that with it (1), or beyond."""
+    plain: Literal["rcbc", "bc"] = "rcbc"
+    """plan: the policy whose actions are varied."""
+    plan: PlanConfig = field(default_factory=PlanConfig)
+    """How to plan."""
     episodes: int = 10
     """How many."""
     seed: int = 0
@@ -52,6 +60,7 @@ def main(words: Sequence[str]) -> None:
         raise ConfigError(
             f"--video {arguments.video}: there is no folder {arguments.video.parent}."
         )
+    from mtm.control.planning import PlanningPolicy, actions_per_second
     from mtm.control.rollout import rollout
     from mtm.core.progress import episode_progress
     from mtm.data.environment_ids import check_environment, environment_to_act_in
@@ -64,6 +73,9 @@ def main(words: Sequence[str]) -> None:
         raise ConfigError("the run's data name no environment; name one with --env.")
     check_environment(run.description.metadata, env_id)
     policy = _policy(run, arguments)
+    if isinstance(policy, PlanningPolicy):
+        for batch in SPEED_BATCHES:
+            print(f"{actions_per_second(policy, batch):,.0f} actions/s at batch {batch}")
     film = None if arguments.video is None else film_of(env_id, arguments.video)
     with episode_progress() as (progress, _):
         episodes = rollout(
@@ -79,21 +91,25 @@ def main(words: Sequence[str]) -> None:
         print(film.save())
 
 
-def _policy(run: Run, arguments: Arguments) -> MaskedPolicy:
+def _policy(run: Run, arguments: Arguments) -> MaskedPolicy | PlanningPolicy:
     from mtm.control import policies
 
     if arguments.future is not None and arguments.policy != "two_stage":
         raise ConfigError(f"--future is for --policy two_stage, got {arguments.policy}.")
     if arguments.guidance != 1 and arguments.policy != "rcbc":
         raise ConfigError(f"--guidance is for --policy rcbc, got {arguments.policy}.")
-    if arguments.policy == "bc" and arguments.target != "auto":
+    plans, history = arguments.policy == "plan", arguments.history
+    if not plans and (arguments.plan != PlanConfig() or arguments.plain != "rcbc"):
+        raise ConfigError(f"--plan and --plain are for --policy plan, got {arguments.policy}.")
+    asked = arguments.plain if plans else arguments.policy
+    if asked == "bc" and arguments.target != "auto":
         raise ConfigError("--target is for rcbc and two_stage: cloning asks for no return.")
-    if arguments.policy == "bc":
-        return policies.behavior_cloning(run, history=arguments.history)
-    if arguments.policy == "two_stage":
-        return policies.two_stage(
-            run, arguments.target, future=arguments.future, history=arguments.history
+    if asked == "two_stage":
+        return policies.two_stage(run, arguments.target, future=arguments.future, history=history)
+    if asked == "bc":
+        plain = policies.behavior_cloning(run, history=history)
+    else:
+        plain = policies.return_conditioned(
+            run, arguments.target, history=history, guidance=arguments.guidance
         )
-    return policies.return_conditioned(
-        run, arguments.target, history=arguments.history, guidance=arguments.guidance
-    )
+    return policies.planning(run, plain, arguments.plan) if plans else plain

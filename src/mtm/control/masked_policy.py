@@ -6,6 +6,7 @@ return targets and two-stage acting share one forward pass per step.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from mtm.core.errors import ConfigError, DataError
 from mtm.data.modalities import BoolArray
+from mtm.inference.certainty import ask_how_sure
 from mtm.inference.engine import Arrays, ask_at_places, ask_capability, dtype_of
 from mtm.masks import NAMED_MASKS, Question
 from mtm.runs.run import Run
@@ -140,6 +142,35 @@ class MaskedPolicy:
         self._filled, self._steps = self._filled[rows], self._steps[rows]
         self._gained = self._gained[rows]
         self._set_ways()
+
+    def take(self, actions: NDArray[Any]) -> None:
+        """Remember these as the actions of the current step, whatever `act` has chosen."""
+        self._past_actions[np.arange(len(actions)), self._filled] = actions
+
+    def deviations(self) -> NDArray[np.float32] | None:
+        """The standard deviation that the model expects of the actions that `act` chose last.
+
+        Returns:
+            (n, *shape), of cloning and return-conditioned acting; None if the run does not say.
+        """
+        question, name = self._first_question(), self.actions.name
+        window, known = self._window()
+        asked = ask_how_sure(
+            self.run, window, question.visible & known, [name], question.wanted
+        ).deviations
+        return asked[name][np.arange(len(known)), self._filled] if name in asked else None
+
+    def fork(self) -> MaskedPolicy:
+        """The same policy within the same episodes, to go on by itself: in imagination."""
+        twin = copy.copy(self)
+        for name in ("_past_states", "_past_actions", "_filled", "_steps", "_gained"):
+            setattr(twin, name, getattr(self, name).copy())
+        return twin
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """Steps that each row's episode has behind it, (n,)."""
+        return self._steps
 
     def _worth(self) -> NDArray[np.float64]:
         """What a reward now counts at the first step of the episode: discounted once a step."""

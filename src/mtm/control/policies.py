@@ -4,6 +4,7 @@
     policy = return_conditioned(run, "fraction:0.9")    as goes with a return
     policy = two_stage(run)                             by way of imagined states
     policy = tracking(run, reference)                   along a trajectory of states
+    policy = planning(run)                              by trying variations in imagination
 
 `mtm.rollout({"mine": policy}, "Hopper-v5")` lets them act; `mtm.control.policy` says what they do.
 """
@@ -14,22 +15,27 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mtm.control.masked_policy import MaskedPolicy, Way, join
+from mtm.control.planning import PlanningPolicy
 from mtm.control.policy import ModelPolicy, Policy
 from mtm.control.return_targets import TargetSpec, resolve_target
 from mtm.core.config import CUSTOM_MASK
 from mtm.core.errors import ConfigError, DataError
 from mtm.core.mask_mix import parse_mix
+from mtm.core.plan_config import PlanConfig
 from mtm.inference.inputs import as_batch
 from mtm.runs.run import Run
 
 __all__ = [
     "MaskedPolicy",
     "ModelPolicy",
+    "PlanConfig",
+    "PlanningPolicy",
     "Policy",
     "Way",
     "behavior_cloning",
     "join",
     "longest_history",
+    "planning",
     "return_conditioned",
     "tracking",
     "two_stage",
@@ -117,6 +123,28 @@ def tracking(
     if batched:
         raise DataError(f"a reference is one trajectory, (S, *shape), got {np.shape(reference)}.")
     return MaskedPolicy(run, [Way(future=future, reference=states[0], history=past)])
+
+
+def planning(
+    run: Run, plain: MaskedPolicy | None = None, plan: PlanConfig | None = None
+) -> PlanningPolicy:
+    """Vary the actions of a plain policy, imagine what comes of them, and act by the best.
+
+    Args:
+        run: A trained run.
+        plain: The policy to improve on; None: `return_conditioned(run)`, or `behavior_cloning` of
+            the current state for a run without returns.
+        plan: How to plan; see `PlanConfig`.
+
+    Raises:
+        ConfigError: The policy is of another run, or as `PlanningPolicy`.
+    """
+    if plain is None:
+        asks = bool(run.modalities.of_role("return"))
+        plain = return_conditioned(run) if asks else behavior_cloning(run, history=0)
+    if plain.run is not run:
+        raise ConfigError("the plain policy that planning improves on must be of the same run.")
+    return PlanningPolicy(plain, plan or PlanConfig())
 
 
 def longest_history(run: Run, future: int = 0) -> int:

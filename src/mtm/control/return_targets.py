@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from mtm.control.scores import REFERENCES
 from mtm.core.errors import ConfigError
@@ -83,6 +84,22 @@ def episode_return(run: KnowsReturns, value: float) -> float:
     It is discounted if the run's returns are.
     """
     return value * _scale(run)
+
+
+def sum_to_come(run: KnowsReturns, values: ArrayLike, steps: ArrayLike) -> NDArray[np.float64]:
+    """The sum of rewards that values of `returns` at some steps of an episode stand for.
+
+    Averages per remaining step of the horizon are multiplied by those steps. The sum is discounted
+    from that step on if the run's returns are. Returns that the data brought are taken as they are.
+
+    Args:
+        run: What made the returns.
+        values: Of the modality `returns`, any shape.
+        steps: Of the episode at which they stand, from 0; same shape, or one that broadcasts.
+    """
+    horizon = run.description.data.get("returns_horizon")
+    left = np.maximum(horizon - np.asarray(steps), 0) if horizon else 1.0
+    return np.asarray(values, np.float64) * left
 
 
 def discount_of(run: KnowsReturns) -> float:

@@ -26,6 +26,7 @@ from mtm.core.validators import (
     SEED,
     SHARE,
     SHARE_BELOW_ALL,
+    UPPER_EXPECTILE,
     WIDTH,
     Range,
     number_faults,
@@ -86,6 +87,9 @@ class ModelConfig:
     members: int = 1
     """K: networks of these sizes, trained side by side on the same batches; they differ by their
     first weights and answer together."""
+    values: float = 0.0
+    """Also predict an upper expectile of returns, such as 0.9: the return that can be reached, for
+    planning and for targets. 0: none; 0.5 would be the mean."""
 
     def __post_init__(self) -> None:
         report(self.faults())
@@ -102,6 +106,10 @@ class ModelConfig:
             faults.append(f"model.width must be even (sines and cosines), got {self.width}")
         if self.network not in ("transformer", "mlp"):
             faults.append(unknown("model.network", str(self.network), ("transformer", "mlp")))
+        if self.values != 0:
+            faults += outside(self, "model.", {"values": UPPER_EXPECTILE})
+            if self.network == "mlp":
+                faults.append("model.values is for the transformer; the mlp predicts no expectiles")
         layers = {"encoder_layers": LAYERS, "decoder_layers": LAYERS}
         others = {"segment_length": LENGTH, "dropout": SHARE_BELOW_ALL, "members": MEMBERS}
         return faults + outside(self, "model.", layers | others)

@@ -27,8 +27,15 @@ ActingTask: TypeAlias = Literal["bc", "rcbc", "two_stage"]
 """What is measured in an environment; `two_stage` predicts states, then acts to reach them."""
 ACTING_TASKS: tuple[ActingTask, ...] = get_args(ActingTask)
 
+ActingPolicy: TypeAlias = Literal["bc", "rcbc", "two_stage", "plan"]
+"""What `mtm rollout` can act by; `plan` tries variations of an action in imagination (the mask of
+that name is the first stage of `two_stage`)."""
+
 TASKS = (*PREDICTION_TASKS, *ACTING_TASKS)
-"""What `mtm eval` measures, in the order of its tables."""
+"""What `mtm eval` measures by itself, in the order of its tables."""
+
+ON_REQUEST: tuple[ActingPolicy, ...] = ("plan",)
+"""What it measures if it is named: planning takes many times as long as other acting."""
 
 VALIDATED = tuple(task for task in TASKS if task in CAPABILITIES)
 """Masks whose errors are measured on held-out episodes in training, in the order of tables."""
@@ -39,5 +46,6 @@ TITLES = {
     "bc": "behaviour cloning",
     "rcbc": "return-conditioned",
     "two_stage": "two-stage",
+    "plan": "planning",
 }
 """Task -> how tables call it."""

@@ -69,6 +69,9 @@ SHARE = Range(0, 1)
 SHARE_BELOW_ALL = Range(0, 1, open_high=True)
 INSIDE_UNIT = Range(0, 1, open_low=True, open_high=True)
 
+UPPER_EXPECTILE = Range(0.5, 1, open_high=True)
+"""0.5 is the mean; towards 1 it nears the largest value."""
+
 WIDTH = Range(1, 65_536, whole=True)
 """Features; more are a slip, and would not fit into any memory."""
 

@@ -18,12 +18,12 @@ import safetensors.torch
 from torch import nn
 
 from mtm.control import policies as acting
-from mtm.control.policies import MaskedPolicy, Policy
+from mtm.control.policies import MaskedPolicy, PlanningPolicy, Policy
 from mtm.control.return_targets import episode_return, fraction_of_range
 from mtm.control.rollout import EpisodeResults, Progress, rollout
 from mtm.control.scores import score
 from mtm.core.errors import ConfigError, DataError, MissingExtraError, unknown
-from mtm.core.names import ACTING_TASKS, PREDICTION_TASKS, TASKS
+from mtm.core.names import ACTING_TASKS, ON_REQUEST, PREDICTION_TASKS, TASKS
 from mtm.core.validators import SEED
 from mtm.data.environment_ids import check_environment, environment_to_act_in, matching_environment
 from mtm.data.loading import DataSpec, absolute
@@ -42,7 +42,7 @@ SWEEP = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1)
 AUTO = 1.0
 """The fraction that the target `auto` is: the best episode of the data."""
 
-NEEDS = {"two_stage": ("rcbc", "id")}
+NEEDS = {"two_stage": ("rcbc", "id"), "plan": ("rcbc", "fd")}
 """Capabilities that a task is made of, where that is not the one of its name."""
 
 SEGMENTS = 8192
@@ -54,7 +54,7 @@ class EvalConfig:
     """What to evaluate, and how.
 
     Attributes:
-        tasks: Of `fd`, `id`, `bc`, `rcbc` and `two_stage`.
+        tasks: Of `fd`, `id`, `bc`, `rcbc`, `two_stage` and, only if it is named, `plan`.
         episodes: For each policy and target.
         seed: Episode e begins with seed + e.
         env_id: The environment; None: the one that the data belong to.
@@ -69,8 +69,8 @@ class EvalConfig:
 
     def __post_init__(self) -> None:
         for task in self.tasks:
-            if task not in TASKS:
-                raise ConfigError(unknown("task", task, TASKS))
+            if task not in (*TASKS, *ON_REQUEST):
+                raise ConfigError(unknown("task", task, (*TASKS, *ON_REQUEST)))
         if self.episodes < 1:
             raise ConfigError(f"episodes must be at least 1, got {self.episodes}.")
         if (fault := SEED.fault("seed", self.seed)) is not None:
@@ -101,7 +101,7 @@ def evaluate(
     offline = [t for t in PREDICTION_TASKS if t in able]
     if offline:
         tasks |= _offline(run, config, offline, say)
-    online = [t for t in ACTING_TASKS if t in able]
+    online = [t for t in (*ACTING_TASKS, *ON_REQUEST) if t in able]
     if online:
         tasks |= _online(run, config, online, say, progress)
     return {
@@ -288,20 +288,25 @@ def _online(
     env_id = find_environment(run.description.metadata, config, say)
     if env_id is None:
         return {}
-    policies: dict[str, MaskedPolicy] = {}
+    policies: dict[str, MaskedPolicy | PlanningPolicy] = {}
     for task in tasks:
         try:
             policies |= _policies(run, task)
         except ConfigError as error:
             say(f"{task} does not apply: {error}")
-    asked = {name: policy.ways[0].target for name, policy in policies.items()}
+    asked = {
+        name: (policy.plain if isinstance(policy, PlanningPolicy) else policy).ways[0].target
+        for name, policy in policies.items()
+    }
     targets = {n: None if t is None else episode_return(run, t) for n, t in asked.items()}
     rolls = roll_out(env_id, policies, targets, config, say, progress)
     return {task: assemble(task, rolls) for task in tasks}
 
 
-def _policies(run: Run, task: str) -> dict[str, MaskedPolicy]:
+def _policies(run: Run, task: str) -> Mapping[str, MaskedPolicy | PlanningPolicy]:
     """The policies of a task, by names such as `rcbc/auto`."""
+    if task == "plan":
+        return {"plan": acting.planning(run)}
     if task == "bc":
         return {"bc": acting.behavior_cloning(run)}
     if task == "two_stage":

@@ -26,10 +26,13 @@ class Predictions(NamedTuple):
         values: For each modality with a wanted token (B, T, *shape), or logits (B, T, classes).
         log_variances: How far off each number is expected to be, for continuous modalities, of the
             same shapes; empty if the network does not say.
+        expectiles: The upper expectile of returns, of the same shapes; empty without
+            `model.values`.
     """
 
     values: dict[str, Tensor]
     log_variances: dict[str, Tensor]
+    expectiles: dict[str, Tensor]
 
     def by_member(self, members: int) -> Predictions:
         """With a leading axis, from those of a batch of several members one after the other."""
@@ -40,11 +43,9 @@ class Predictions(NamedTuple):
     def apart(self, members: int) -> list[Predictions]:
         """Those of each member, from those with a leading axis."""
         # At once, as indexing would make a gradient of the whole for each.
-        values, variances = ({n: t.unbind() for n, t in part.items()} for part in self)
+        parts = [{n: t.unbind() for n, t in part.items()} for part in self]
         return [
-            Predictions(
-                {n: t[i] for n, t in values.items()}, {n: t[i] for n, t in variances.items()}
-            )
+            Predictions(*({n: t[i] for n, t in part.items()} for part in parts))
             for i in range(members)
         ]
 
@@ -54,12 +55,12 @@ class Heads(nn.ModuleDict):
 
     Args:
         modalities: The streams, in autoregressive order.
-        config: `width`, and whether to `predict_variance`.
+        config: `width`, and whether to `predict_variance` and `values`.
     """
 
     def __init__(self, modalities: Sequence[Modality], config: ModelConfig) -> None:
         super().__init__({m.name: _head(m, config) for m in modalities})
-        self._modalities, self._predict_variance = tuple(modalities), config.predict_variance
+        self._modalities, self._config = tuple(modalities), config
 
     def forward(
         self, decoded: Tensor, batch: int, length: int, wanted: Layout | None = None
@@ -76,7 +77,7 @@ class Heads(nn.ModuleDict):
             Predictions, zero where a token is not wanted.
         """
         B, T, M = batch, length, len(self._modalities)
-        predictions = Predictions({}, {})
+        predictions = Predictions({}, {}, {})
         # Taken apart at once, as slices would each make a gradient of the whole.
         parts = () if wanted is not None else decoded.view(B, T, M, -1).unbind(2)  # (B, T, D)
         for i, m in enumerate(self._modalities):
@@ -92,14 +93,23 @@ class Heads(nn.ModuleDict):
                 predictions.values[m.name] = out
                 continue
             predictions.values[m.name] = _unflatten(out[..., : m.size], m)
-            if self._predict_variance:
-                predictions.log_variances[m.name] = _unflatten(_bounded(out[..., m.size :]), m)
+            if self._config.predict_variance:
+                bounded = _bounded(out[..., m.size : 2 * m.size])
+                predictions.log_variances[m.name] = _unflatten(bounded, m)
+            if has_expectile(m, self._config):
+                predictions.expectiles[m.name] = _unflatten(out[..., -m.size :], m)
         return predictions
 
 
+def has_expectile(modality: Modality, config: ModelConfig) -> bool:
+    """Whether the network also gives the upper expectile of a modality."""
+    return config.values > 0 and modality.role == "return" and modality.kind == "continuous"
+
+
 def _head(modality: Modality, config: ModelConfig) -> nn.Module:
-    width, numbers = config.width, modality.size * (2 if config.predict_variance else 1)
-    outputs = modality.classes if modality.kind == "discrete" else numbers
+    width = config.width
+    kinds = 1 + config.predict_variance + has_expectile(modality, config)
+    outputs = modality.classes if modality.kind == "discrete" else modality.size * kinds
     return nn.Sequential(
         nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Linear(width, outputs)
     )

@@ -79,7 +79,7 @@ def combined(modalities: Sequence[Modality], each: Predictions) -> Predictions:
     Returns:
         The same without that axis; for classes, logarithms of probabilities as logits.
     """
-    together = Predictions({}, {})
+    together = Predictions({}, {}, {})
     for m in modalities:
         if m.name not in each.values:
             continue
@@ -89,6 +89,8 @@ def combined(modalities: Sequence[Modality], each: Predictions) -> Predictions:
             together.values[m.name] = shares.clamp(min=torch.finfo(shares.dtype).tiny).log()
             continue
         together.values[m.name] = values.mean(dim=0)
+        if m.name in each.expectiles:
+            together.expectiles[m.name] = each.expectiles[m.name].mean(dim=0)
         variance = values.var(dim=0, unbiased=False)
         if m.name in each.log_variances:
             variance = variance + each.log_variances[m.name].exp().mean(dim=0)

@@ -60,7 +60,7 @@ class MLP(nn.Module):
             m.name: part if m.kind == "discrete" else part.reshape(E * B, T, *m.shape)
             for m, part in zip(self.modalities, parts, strict=True)
         }
-        predictions = Predictions(numbers, {})
+        predictions = Predictions(numbers, {}, {})
         if E > 1:
             predictions = predictions.by_member(E)
         if self.config.residual:

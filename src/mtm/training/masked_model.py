@@ -36,6 +36,7 @@ from mtm.training.prefetch import Prefetcher
 from mtm.training.scaffold import Look, Schedule, Trainer
 from mtm.training.trackers import MetricsFile, TensorBoard, Tracker, WeightsAndBiases
 from mtm.training.validation import Validator
+from mtm.training.values import expectile_losses
 
 EXTRA_COLUMNS = ("gradient_norm", "learning_rate", "segments_per_second", "seconds")
 
@@ -67,6 +68,7 @@ def train_step(
     inputs: StepInput,
     clip_norm: float,
     action_loss: ActionLoss,
+    expectile: float = 0.0,
 ) -> Tensor:
     """One optimizer step; members take it side by side, each by its own loss.
 
@@ -78,13 +80,15 @@ def train_step(
         inputs: On the model's device.
         clip_norm: The largest norm of the gradient, of each member; 0: any.
         action_loss: How errors of hidden actions count.
+        expectile: Which one of returns is learned too; 0: none.
 
     Returns:
         The errors of all modalities together, of each of them, and the norm of the gradient,
         (M + 2,), means over the members; still on the device, so that nothing waits for it.
     """
-    found = [
-        reconstruction_losses(
+    found = []
+    for predictions in model(inputs.values, inputs.masks):
+        losses, errors = reconstruction_losses(
             modalities,
             predictions,
             inputs.values,
@@ -94,8 +98,17 @@ def train_step(
             action_loss,
             partial(_total, inputs.processes),
         )
-        for predictions in model(inputs.values, inputs.masks)
-    ]
+        if expectile:
+            losses = losses + expectile_losses(
+                modalities,
+                predictions,
+                inputs.values,
+                inputs.weights,
+                inputs.hidden,
+                inputs.totals,
+                expectile,
+            )
+        found.append((losses, errors))
     losses = torch.cat([losses for losses, _ in found])
     errors = torch.stack([errors for _, errors in found]).mean(dim=0)
     for optimizer in optimizers:
@@ -169,6 +182,7 @@ class MaskedTrainer(Trainer):
             self.inputs(step).to(self.fabric.device),
             config.optimizer.clip_norm,
             config.action_loss,
+            config.model.values,
         )
         self._counted += 1
 

@@ -29,6 +29,7 @@ from mtm.data.preparation import prepare, split
 from mtm.data.segments import Segments
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.masks import MaskFunction, training_mask
+from mtm.models.heads import has_expectile
 from mtm.models.network import check_names
 from mtm.runs.description import (
     Description,
@@ -105,6 +106,7 @@ def train(
     segments = Segments(training, config.model.segment_length, config.complete_share)
     check_overlap(segments)
     check_names(description.modalities)
+    _check_values(config, description.modalities)
     mask = mask or training_mask(config)
     _check_mask(mask, description.modalities, config.model.segment_length)
     found = partial(_differences, out, description)
@@ -179,6 +181,15 @@ def _check_kinds(config: object, mask: object) -> None:
         raise ConfigError(
             f"mask must be a function of your own, got {mask!r}; a mask by name is a setting: "
             "TrainConfig(mask=...)."
+        )
+
+
+def _check_values(config: TrainConfig, modalities: tuple[Modality, ...]) -> None:
+    """Raise a `ConfigError` where an expectile is to be learned of returns that there are not."""
+    if config.model.values and not any(has_expectile(m, config.model) for m in modalities):
+        raise ConfigError(
+            f"model.values {config.model.values} is an expectile of returns, and none are modelled:"
+            f" there are {', '.join(m.name for m in modalities)}. Bring rewards, or set it to 0."
         )
 
 

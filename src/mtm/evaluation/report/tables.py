@@ -116,6 +116,8 @@ def rolls_of(tasks: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]
             rows.append(("  best of sweep", "seen after", found["best"]))
     if two := tasks.get("two_stage"):
         rows.append((TITLES["two_stage"], "auto", two["auto"]))
+    if planned := tasks.get("plan"):
+        rows.append((TITLES["plan"], "auto", planned))
     return rows
 
 
