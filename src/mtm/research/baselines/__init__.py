@@ -2,8 +2,10 @@
 
     mlp            a perceptron for one capability (RvS is the return-conditioned one)
     specialised    S-MTM, the transformer trained with the mask of one capability
+    bc10           a perceptron that clones the best tenth of the episodes
     dt, iql, cql, td3_bc
                    offline RL agents on TorchRL's losses
+    rebrac         one on losses of its own
 
 The first two are runs as any other: `mtm.train(data, mlp_config("fd"), out)`. The agents are
 trained by `train_agent` and act through `Agent.policy`, in the same `mtm.control.rollout`.
