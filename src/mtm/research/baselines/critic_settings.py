@@ -14,6 +14,7 @@ from mtm.core.validators import (
     LAYERS,
     NOT_NEGATIVE,
     POSITIVE,
+    SHARE,
     WIDTH,
     outside,
 )
@@ -131,3 +132,67 @@ class ReBRACConfig:
         numbers = ("actor_penalty", "critic_penalty", "policy_noise", "noise_clip")
         ranges = dict.fromkeys(numbers, NOT_NEGATIVE)
         report(outside(self, "rebrac.", ranges | {"actor_every": COUNT}))
+
+
+@dataclass(frozen=True)
+class DynamicsConfig:
+    """An ensemble of networks that each predict the next state and the reward, and how surely.
+
+    Raises:
+        ConfigError: Listing every fault.
+    """
+
+    networks: int = 7
+    """In the ensemble."""
+    elites: int = 5
+    """Those of the least held-out error, which predict."""
+    width: int = 200
+    """Features of a hidden layer."""
+    layers: int = 4
+    """Hidden layers."""
+    learning_rate: float = 1e-3
+    """Adam's."""
+    weight_decay: float = 5e-5
+    """Weight of half the sum of squared weights, in the loss."""
+
+    def __post_init__(self) -> None:
+        counts = dict.fromkeys(("networks", "elites"), COUNT)
+        sizes = {"width": WIDTH, "layers": LAYERS}
+        rates = {"learning_rate": POSITIVE, "weight_decay": NOT_NEGATIVE}
+        faults = outside(self, "dynamics.", counts | sizes | rates)
+        if not faults and self.elites > self.networks:
+            faults.append(
+                f"dynamics.elites must be at most dynamics.networks {self.networks}, "
+                f"got {self.elites}"
+            )
+        report(faults)
+
+
+@dataclass(frozen=True)
+class MOPOConfig:
+    """Soft actor-critic on imagined transitions whose rewards are lower where they are unsure.
+
+    Raises:
+        ConfigError: Listing every fault.
+    """
+
+    dynamics_steps: int = 3000
+    """The first steps, which train the dynamics; the others train actor and critics."""
+    horizon: int = 5
+    """Steps that are imagined from a state of the data."""
+    penalty: float = 2.5
+    """Weight of the uncertainty that is taken off rewards."""
+    real_share: float = 0.05
+    """Of each batch, transitions of the data."""
+    rollouts: int = 2000
+    """Of `horizon` steps, imagined at a time."""
+    imagine_every: int = 250
+    """Steps from one time to the next."""
+    kept: int = 5
+    """Times that are kept, the newest."""
+
+    def __post_init__(self) -> None:
+        names = ("dynamics_steps", "horizon", "rollouts", "imagine_every", "kept")
+        ranges = dict.fromkeys(names, COUNT)
+        ranges |= {"penalty": NOT_NEGATIVE, "real_share": SHARE}
+        report(outside(self, "mopo.", ranges))

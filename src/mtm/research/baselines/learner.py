@@ -22,6 +22,7 @@ HOMES = {
     "cql": "CQL",
     "td3_bc": "TD3BC",
     "rebrac": "ReBRAC",
+    "mopo": "MOPO",
 }
 """The class of each agent, in the module of its name."""
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mtm.core.randomness import Purpose, generator
-from mtm.data.modalities import Modalities, Modality
+from mtm.data.modalities import BoolArray, IntArray, Modalities, Modality
 from mtm.data.normalizer import Normalizer
 from mtm.data.returns import reward_of
 from mtm.data.trajectories import TrajectoryDataset
@@ -107,7 +107,14 @@ class Transitions:
 
     def draw(self, batch_size: int, seed: int, step: int) -> TransitionBatch:
         """The transitions of one step: uniform, a pure function of (seed, step)."""
-        steps, after, ended = self.index.draw(batch_size, generator(seed, Purpose.SEGMENTS, step))
+        rng = generator(seed, Purpose.SEGMENTS, step)
+        return self._gather(*self.index.draw(batch_size, rng))
+
+    def at(self, numbers: IntArray) -> TransitionBatch:
+        """The transitions of these numbers, from 0 to the length of the index."""
+        return self._gather(*self.index.at(numbers))
+
+    def _gather(self, steps: IntArray, after: IntArray, ended: BoolArray) -> TransitionBatch:
         arrays, scaling = self.dataset.arrays, self.scaling
         states, actions = arrays[scaling.states.name], arrays[scaling.actions.name]
         followed = torch.from_numpy(self._acted[after] & ~ended).unsqueeze(1)

@@ -16,18 +16,20 @@ from mtm.core.validators import COUNT, SEED, SHARE_BELOW_ALL, outside
 from mtm.research.baselines.critic_settings import (
     CQLConfig,
     CriticConfig,
+    DynamicsConfig,
     IQLConfig,
+    MOPOConfig,
     ReBRACConfig,
     TD3BCConfig,
 )
 from mtm.research.baselines.imitation_settings import BC10Config, DTConfig
 from mtm.research.baselines.mlp import mlp_config
 
-AGENTS: tuple[str, ...] = ("bc10", "dt", "iql", "cql", "td3_bc", "rebrac")
+AGENTS: tuple[str, ...] = ("bc10", "dt", "iql", "cql", "td3_bc", "rebrac", "mopo")
 """Cloning of the best tenth, Decision Transformer, implicit and conservative Q-learning, TD3 with
-behaviour cloning, and with penalties in actor and critics."""
+behaviour cloning, and with penalties in actor and critics, soft actor-critic on a model."""
 
-ON_TORCHRL: tuple[str, ...] = ("dt", "iql", "cql", "td3_bc")
+ON_TORCHRL: tuple[str, ...] = ("dt", "iql", "cql", "td3_bc", "mopo")
 """Those that need TorchRL, which is in the extra `baselines`."""
 
 
@@ -57,6 +59,8 @@ class AgentConfig:
     cql: CQLConfig = field(default_factory=CQLConfig)
     td3_bc: TD3BCConfig = field(default_factory=TD3BCConfig)
     rebrac: ReBRACConfig = field(default_factory=ReBRACConfig)
+    mopo: MOPOConfig = field(default_factory=MOPOConfig)
+    dynamics: DynamicsConfig = field(default_factory=DynamicsConfig)
     bc10: BC10Config = field(default_factory=BC10Config)
     dt: DTConfig = field(default_factory=DTConfig)
 
@@ -122,9 +126,12 @@ _SMALL = AgentConfig(
     log_every=10,
     critic=CriticConfig(width=32),
     dt=DTConfig(context=5, width=32, layers=1, warmup_steps=10),
+    mopo=MOPOConfig(dynamics_steps=5, rollouts=16, horizon=3, imagine_every=4, kept=3),
+    dynamics=DynamicsConfig(networks=3, elites=2, width=32, layers=2),
 )
 _PAPER = AgentConfig(steps=1_000_000, checkpoint_every=20_000, log_every=1000)
 _REBRAC = CriticConfig(layers=3, learning_rate=1e-3, actor_learning_rate=1e-3)
+_MOPO = CriticConfig(actor_learning_rate=1e-4)
 
 SCALES: dict[str, dict[str, AgentConfig]] = {
     "tiny": {**dict.fromkeys(AGENTS, _SMALL), "bc10": _cloning("tiny", _SMALL)},
@@ -135,6 +142,7 @@ SCALES: dict[str, dict[str, AgentConfig]] = {
         "cql": AgentConfig(steps=5000),
         "td3_bc": AgentConfig(),
         "rebrac": AgentConfig(batch_size=256, critic=_REBRAC),
+        "mopo": AgentConfig(steps=8000, critic=_MOPO),
     },
     "paper": {
         "bc10": _cloning("paper", _PAPER),
@@ -152,6 +160,12 @@ SCALES: dict[str, dict[str, AgentConfig]] = {
         ),
         "td3_bc": _PAPER,
         "rebrac": replace(_PAPER, batch_size=1024, critic=_REBRAC),
+        "mopo": replace(
+            _PAPER,
+            steps=3_100_000,
+            critic=_MOPO,
+            mopo=MOPOConfig(dynamics_steps=100_000, rollouts=50_000, imagine_every=1000),
+        ),
     },
 }
 """Settings by scale and agent."""

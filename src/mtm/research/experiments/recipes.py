@@ -27,6 +27,7 @@ NAMES = {
     "cql": "CQL",
     "td3_bc": "TD3+BC",
     "rebrac": "ReBRAC",
+    "mopo": "MOPO",
 }
 """Method -> how tables call it."""
 

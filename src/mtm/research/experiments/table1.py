@@ -46,6 +46,7 @@ METHODS = {
     "cql": ("CQL", "cql", "cql"),
     "iql": ("IQL", "iql", "iql"),
     "rebrac": ("ReBRAC", "rebrac", "rebrac"),
+    "mopo": ("MOPO", "mopo", "mopo"),
     "mtm": ("MTM", "mtm", "rcbc"),
 }
 """The paper's name -> name for people, method, task."""
@@ -57,7 +58,7 @@ nearer to MTM in time."""
 ON_TARGETS = ("rcbc", "dt")
 """Tasks that act on a target; the others have one number, shown under `auto`."""
 
-ONLY_PAPER = {"tt": "Trajectory Transformer", "mopo": "MOPO"}
+ONLY_PAPER = {"tt": "Trajectory Transformer"}
 
 AVERAGES = ("ours", "paper", "published")
 """Columns of the table of averages."""
@@ -114,13 +115,13 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
     averages = Table("Averages", ("method", "sets", *AVERAGES), _averages(results, sets))
     notes = (
         "Score: D4RL's normalised one; for Adroit, steps with the goal achieved.",
-        "Trajectory Transformer and MOPO were not run; their column is the paper's.",
+        "The Trajectory Transformer was not run; its column is the paper's.",
         f"All MLPs take as many steps as MTM, in a fraction of its time; the longer RvS {LONGER} "
         "times as many. The agents get about as much time as MTM, far less than in their "
-        "publications (1,000,000 steps of CQL, IQL, TD3+BC and ReBRAC) unless the scale is "
-        "`paper`. All steps and times are below.",
-        "One setting of each method for all sets, where ReBRAC's authors tune the penalties set by "
-        "set.",
+        "publications (1,000,000 steps of CQL, IQL, TD3+BC and ReBRAC, 3,000,000 of MOPO) unless "
+        "the scale is `paper`. All steps and times are below.",
+        "One setting of each method for all sets, where those of ReBRAC and MOPO were published "
+        "set by set.",
         recipes.WHAT_ACTING_SEES,
         "Averages: ours over the sets above (last checkpoint, target auto); the paper's and the "
         "published ones over its nine sets (D4RL, v2): the last checkpoint of CORL's runs, MOPO "
