@@ -21,14 +21,17 @@ from mtm.core.config import (
 from mtm.core.config_io import differences, gathering
 from mtm.core.errors import ConfigError
 from mtm.core.reading import Reading
-from mtm.research.baselines.settings import (
-    AgentConfig,
+from mtm.research.baselines.critic_settings import (
     CQLConfig,
     CriticConfig,
-    DTConfig,
+    DynamicsConfig,
     IQLConfig,
+    MOPOConfig,
+    ReBRACConfig,
     TD3BCConfig,
 )
+from mtm.research.baselines.imitation_settings import BC10Config, DTConfig
+from mtm.research.baselines.settings import AgentConfig
 from mtm.research.baselines.td3_config import TD3Config
 from mtm.runs.migrations import run_settings
 
@@ -90,6 +93,10 @@ def test_all_faults_are_reported_at_once() -> None:
         (IQLConfig, {"expectile": 1.0}, r"iql.expectile must be in \(0, 1\), got 1.0"),
         (CQLConfig, {"sampled_actions": 0}, "cql.sampled_actions must be at least 1"),
         (TD3BCConfig, {"alpha": math.inf}, "td3_bc.alpha must be finite"),
+        (ReBRACConfig, {"actor_penalty": -1}, "rebrac.actor_penalty must be at least 0"),
+        (MOPOConfig, {"real_share": 1.5}, r"mopo.real_share must be in \[0, 1\]"),
+        (DynamicsConfig, {"elites": 9}, "dynamics.elites must be at most dynamics.networks 7"),
+        (BC10Config, {"share": 0}, r"bc10.share must be in \(0, 1\], got 0"),
         (DTConfig, {"context": 0}, "dt.context must be in"),
         (TD3Config, {"hidden": 10**6}, r"hidden must be in \[1, 65536\]"),
         (TD3Config, {"encoder_learning_rate": 0}, "encoder_learning_rate must be above 0"),

@@ -8,7 +8,8 @@ import pytest
 
 from mtm.control.rollout import rollout
 from mtm.data.formats import builtin
-from mtm.research.baselines.settings import CriticConfig, agent_config
+from mtm.research.baselines.critic_settings import CriticConfig, ReBRACConfig
+from mtm.research.baselines.settings import agent_config
 from mtm.training.trackers import read_metrics
 
 pytest.importorskip("torchrl", reason="the extra `baselines` is not installed")
@@ -19,11 +20,13 @@ ENV = "point_mass_environment:PointMass-v0"
 pytestmark = pytest.mark.usefixtures("_find_environments")
 
 
-@pytest.mark.parametrize("name", ["td3_bc", "iql"])
+@pytest.mark.parametrize("name", ["td3_bc", "iql", "rebrac"])
 def test_values_lead_to_better_than_random(name: str, tmp_path) -> None:
     """Pushing at random returns 10.1 of at most 20."""
     rates = CriticConfig(width=64, learning_rate=1e-3, actor_learning_rate=1e-3, discount=0.9)
+    pulled = ReBRACConfig(actor_penalty=0.4, critic_penalty=0.4)  # few steps need more of a hold
     config = replace(agent_config(name, "tiny"), steps=250, batch_size=64, critic=rates)
+    config = replace(config, rebrac=pulled)
     agent = train_agent(name, builtin.point_mass(200, 20), config, tmp_path / name, silent=True)
     episodes = rollout({name: agent.policy()}, ENV, episodes=20)[name]
     assert episodes.returns.mean() > 14

@@ -18,6 +18,7 @@ import torch
 from mtm.cli import main
 from mtm.core.config import preset
 from mtm.core.locks import locked
+from mtm.research.baselines.settings import AGENTS
 from mtm.research.baselines.td3_config import td3_preset
 from mtm.research.baselines.td3_curve import Point
 from mtm.research.experiments import (
@@ -302,13 +303,13 @@ def made_up(specs: list[RunSpec], score) -> list[Result]:
 
 def by_method(spec: RunSpec, task: str) -> float:
     """Better in this order, and a little by seed."""
-    order = ("mlp", "dt", "td3_bc", "cql", "iql", "s-mtm", "mtm")
+    order = ("mlp", "dt", "td3_bc", "cql", "iql", "s-mtm", "mtm", "bc10", "rebrac", "mopo")
     return 10.0 * order.index(spec.method) + spec.seed
 
 
 def test_table1_is_drawn(tmp_path: Path) -> None:
     specs = table1.runs(SMOKE, [HOPPER.spec], 3)
-    assert len(specs) == 3 * 8
+    assert len(specs) == 3 * (4 + len(AGENTS))
     usual = min(s.settings["train"]["steps"] for s in specs if s.method == "mlp")
 
     def longer_is_better(spec: RunSpec, task: str) -> float:
@@ -321,9 +322,12 @@ def test_table1_is_drawn(tmp_path: Path) -> None:
     assert rows["RvS (MLP)"][0] == "1.0 ± 1.0 [-1.5, 3.5]"
     assert rows["RvS (MLP), longer"][0] == "6.0 ± 1.0 [3.5, 8.5]"
     assert rows["CQL"][1] == "-"  # is told no target
-    assert rows["MOPO"][0] == "not run"
+    assert rows["Trajectory Transformer"][0] == "not run"
+    averages = {row[0]: row[1:] for row in drawn.tables[1].rows}
+    assert averages["DT"] == ["1", "11.0", "74.7", "73.8"]
+    assert averages["ReBRAC"] == ["1", "81.0", "-", "89.7"]
     assert [c.verdict for c in drawn.claims] == ["holds"] * 5
-    assert {r["mean"] for r in drawn.records if r["method"] == "mopo"} == {None}
+    assert {r["mean"] for r in drawn.records if r["method"] == "tt"} == {None}
     assert (tmp_path / "table1.png").stat().st_size > 5000
 
 

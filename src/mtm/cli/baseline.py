@@ -17,13 +17,13 @@ from mtm.research.baselines.settings import AGENTS, AgentConfig, agent_config
 
 @dataclass(frozen=True)
 class Arguments:
-    """Train an offline RL agent (dt, iql, cql or td3_bc); `mtm eval OUT` then lets it act.
+    """Train an agent to compare with; `mtm eval OUT` then lets it act.
 
     The defaults below are those of the agent at the chosen scale.
     """
 
     name: tyro.conf.Positional[str]
-    """dt, iql, cql or td3_bc."""
+    """bc10, dt, iql, cql, td3_bc, rebrac or mopo."""
     data: str
     """A file, a directory, or PREFIX:NAME, with rewards."""
     out: Path

@@ -17,7 +17,10 @@ from mtm.data.loading import short
 from mtm.runs import checkpoint
 from mtm.runs.run import Run
 
-PLAIN = {"bc": TITLES["bc"], "iql": "IQL", "cql": "CQL", "td3_bc": "TD3+BC"}
+PLAIN = {
+    **{"bc": TITLES["bc"], "bc10": "10 %BC", "iql": "IQL", "cql": "CQL", "td3_bc": "TD3+BC"},
+    **{"rebrac": "ReBRAC", "mopo": "MOPO"},
+}
 """Policies that act without a target."""
 
 CONDITIONED = {"rcbc": TITLES["rcbc"], "dt": "Decision Transformer"}

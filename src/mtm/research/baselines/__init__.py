@@ -2,8 +2,11 @@
 
     mlp            a perceptron for one capability (RvS is the return-conditioned one)
     specialised    S-MTM, the transformer trained with the mask of one capability
+    bc10           a perceptron that clones the best tenth of the episodes
     dt, iql, cql, td3_bc
                    offline RL agents on TorchRL's losses
+    rebrac         one on losses of its own
+    mopo           soft actor-critic on what an ensemble of dynamics networks imagines
 
 The first two are runs as any other: `mtm.train(data, mlp_config("fd"), out)`. The agents are
 trained by `train_agent` and act through `Agent.policy`, in the same `mtm.control.rollout`.
@@ -19,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mtm.research.baselines.agent import Agent, load_agent
     from mtm.research.baselines.agent_training import train_agent
+    from mtm.research.baselines.dynamics import DynamicsEnsemble
+    from mtm.research.baselines.dynamics_fit import fit_dynamics
     from mtm.research.baselines.evaluation import evaluate_agent
     from mtm.research.baselines.mlp import mlp_config
     from mtm.research.baselines.settings import AGENTS, AgentConfig, agent_config
@@ -28,8 +33,10 @@ _HOMES = {
     "AGENTS": "settings",
     "Agent": "agent",
     "AgentConfig": "settings",
+    "DynamicsEnsemble": "dynamics",
     "agent_config": "settings",
     "evaluate_agent": "evaluation",
+    "fit_dynamics": "dynamics_fit",
     "load_agent": "agent",
     "mlp_config": "mlp",
     "specialised_config": "specialised",
@@ -40,8 +47,10 @@ __all__ = [
     "AGENTS",
     "Agent",
     "AgentConfig",
+    "DynamicsEnsemble",
     "agent_config",
     "evaluate_agent",
+    "fit_dynamics",
     "load_agent",
     "mlp_config",
     "specialised_config",

@@ -1,4 +1,4 @@
-"""What IQL, CQL and TD3+BC share: networks, transitions, target networks, acting."""
+"""What IQL, CQL, TD3+BC and MOPO share: networks, transitions, target networks, acting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchrl.objectives import LossModule, SoftUpdate
 from mtm.control.memoryless_policy import MemorylessPolicy
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.research.baselines.learner import Learner
-from mtm.research.baselines.replay import Scaling, Transitions
+from mtm.research.baselines.replay import Scaling, TransitionBatch, Transitions
 from mtm.research.baselines.settings import AgentConfig
 
 
@@ -64,6 +64,10 @@ class ActorCritic(Learner):
     def losses(self, step: int) -> dict[str, Tensor]:
         """The terms of the loss on the batch of a step."""
         batch = self.transitions.draw(self.config.batch_size, self.config.seed, step)
+        return self.terms(self.as_tensordict(batch), step)
+
+    def as_tensordict(self, batch: TransitionBatch) -> TensorDict:
+        """Transitions as TorchRL's losses take them."""
         following = {
             "observation": batch.next_states,
             "reward": batch.rewards * self._reward_scale,
@@ -71,7 +75,7 @@ class ActorCritic(Learner):
             "terminated": batch.terminated,
         }
         plain = {"observation": batch.states, "action": batch.actions, "next": following}
-        return self.terms(TensorDict(plain, [len(batch.states)], device=self.device), step)
+        return TensorDict(plain, [len(batch.states)], device=self.device)
 
     def after_step(self, step: int) -> None:
         """Let the target networks follow."""

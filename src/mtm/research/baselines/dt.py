@@ -21,9 +21,10 @@ from mtm.data.modalities import BoolArray
 from mtm.data.returns import RETURNS
 from mtm.data.segments import Segments
 from mtm.data.trajectories import TrajectoryDataset
+from mtm.research.baselines.imitation_settings import DTConfig
 from mtm.research.baselines.learner import Learner
 from mtm.research.baselines.replay import Scaling
-from mtm.research.baselines.settings import AgentConfig, DTConfig
+from mtm.research.baselines.settings import AgentConfig
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -13,9 +13,17 @@ from mtm.control.policies import ModelPolicy
 from mtm.core.errors import require
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.research.baselines.replay import Scaling
-from mtm.research.baselines.settings import AgentConfig
+from mtm.research.baselines.settings import ON_TORCHRL, AgentConfig
 
-HOMES = {"dt": "DT", "iql": "IQL", "cql": "CQL", "td3_bc": "TD3BC"}
+HOMES = {
+    "bc10": "BC10",
+    "dt": "DT",
+    "iql": "IQL",
+    "cql": "CQL",
+    "td3_bc": "TD3BC",
+    "rebrac": "ReBRAC",
+    "mopo": "MOPO",
+}
 """The class of each agent, in the module of its name."""
 
 
@@ -66,9 +74,10 @@ def make_learner(name: str, config: AgentConfig, scaling: Scaling) -> Learner:
     """The learner of an agent's name, with weights drawn from torch's generator.
 
     Raises:
-        MissingExtraError: TorchRL is not installed.
+        MissingExtraError: TorchRL is not installed, and the agent needs it.
     """
-    require("torchrl", extra="baselines")
+    if name in ON_TORCHRL:
+        require("torchrl", extra="baselines")
     home = importlib.import_module(f"mtm.research.baselines.{name}")
     learner: Learner = getattr(home, HOMES[name])(config, scaling)
     return learner

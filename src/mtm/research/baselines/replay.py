@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mtm.core.randomness import Purpose, generator
-from mtm.data.modalities import Modalities, Modality
+from mtm.data.modalities import BoolArray, IntArray, Modalities, Modality
 from mtm.data.normalizer import Normalizer
 from mtm.data.returns import reward_of
 from mtm.data.trajectories import TrajectoryDataset
@@ -75,6 +75,8 @@ class TransitionBatch:
         rewards: In the units of the data, (B, 1).
         next_states: (B, S); any where the episode is over.
         terminated: Whether the transition ended its episode in a terminal state, (B, 1).
+        next_actions: (B, A); zeros where they are not known.
+        next_known: Whether the data have the next action, (B, 1).
     """
 
     states: Tensor
@@ -82,6 +84,12 @@ class TransitionBatch:
     rewards: Tensor
     next_states: Tensor
     terminated: Tensor
+    next_actions: Tensor
+    next_known: Tensor
+
+    def to(self, device: torch.device) -> TransitionBatch:
+        """The same on a device."""
+        return TransitionBatch(*(tensor.to(device) for tensor in vars(self).values()))
 
 
 class Transitions:
@@ -94,17 +102,29 @@ class Transitions:
     def __init__(self, dataset: TrajectoryDataset, scaling: Scaling) -> None:
         self.dataset, self.scaling = dataset, scaling
         self._rewards = dataset.arrays[reward_of(dataset).name].reshape(-1)
+        self._acted = dataset.known(scaling.actions.name)
         self.index = TransitionIndex(dataset, scaling.states, scaling.actions)
 
     def draw(self, batch_size: int, seed: int, step: int) -> TransitionBatch:
         """The transitions of one step: uniform, a pure function of (seed, step)."""
-        steps, after, ended = self.index.draw(batch_size, generator(seed, Purpose.SEGMENTS, step))
+        rng = generator(seed, Purpose.SEGMENTS, step)
+        return self._gather(*self.index.draw(batch_size, rng))
+
+    def at(self, numbers: IntArray) -> TransitionBatch:
+        """The transitions of these numbers, from 0 to the length of the index."""
+        return self._gather(*self.index.at(numbers))
+
+    def _gather(self, steps: IntArray, after: IntArray, ended: BoolArray) -> TransitionBatch:
         arrays, scaling = self.dataset.arrays, self.scaling
-        states = arrays[scaling.states.name]
+        states, actions = arrays[scaling.states.name], arrays[scaling.actions.name]
+        followed = torch.from_numpy(self._acted[after] & ~ended).unsqueeze(1)
+        following = scaling.scale_actions(actions[after])
         return TransitionBatch(
             scaling.scale_states(states[steps]),
-            scaling.scale_actions(arrays[scaling.actions.name][steps]),
+            scaling.scale_actions(actions[steps]),
             torch.from_numpy(self._rewards[steps]).unsqueeze(1),
             scaling.scale_states(states[after]),
             torch.from_numpy(ended).unsqueeze(1),
+            following.masked_fill(~followed, 0.0),
+            followed,
         )

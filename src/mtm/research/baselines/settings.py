@@ -12,154 +12,25 @@ from typing import Any
 from mtm.core.config_io import from_plain, report
 from mtm.core.errors import ConfigError, unknown
 from mtm.core.reading import Reading
-from mtm.core.validators import (
-    COUNT,
-    COUNT_OR_NONE,
-    INSIDE_UNIT,
-    LAYERS,
-    LENGTH,
-    NOT_NEGATIVE,
-    POSITIVE,
-    SEED,
-    SHARE_BELOW_ALL,
-    WIDTH,
-    outside,
+from mtm.core.validators import COUNT, SEED, SHARE_BELOW_ALL, outside
+from mtm.research.baselines.critic_settings import (
+    CQLConfig,
+    CriticConfig,
+    DynamicsConfig,
+    IQLConfig,
+    MOPOConfig,
+    ReBRACConfig,
+    TD3BCConfig,
 )
+from mtm.research.baselines.imitation_settings import BC10Config, DTConfig
+from mtm.research.baselines.mlp import mlp_config
 
-AGENTS: tuple[str, ...] = ("dt", "iql", "cql", "td3_bc")
-"""Decision Transformer, implicit and conservative Q-learning, TD3 with behaviour cloning."""
+AGENTS: tuple[str, ...] = ("bc10", "dt", "iql", "cql", "td3_bc", "rebrac", "mopo")
+"""Cloning of the best tenth, Decision Transformer, implicit and conservative Q-learning, TD3 with
+behaviour cloning, and with penalties in actor and critics, soft actor-critic on a model."""
 
-
-@dataclass(frozen=True)
-class CriticConfig:
-    """What IQL, CQL and TD3+BC share: perceptrons for the actor and two critics.
-
-    Raises:
-        ConfigError: Listing every fault.
-    """
-
-    width: int = 256
-    """Features of a hidden layer."""
-    layers: int = 2
-    """Hidden layers."""
-    learning_rate: float = 3e-4
-    """Adam's, of the critics."""
-    actor_learning_rate: float = 3e-4
-    """Adam's, of the actor."""
-    discount: float = 0.99
-    """Factor per step."""
-    target_rate: float = 0.005
-    """Share by which the target networks follow in a step."""
-
-    def __post_init__(self) -> None:
-        ranges = {
-            "width": WIDTH,
-            "layers": LAYERS,
-            "learning_rate": POSITIVE,
-            "actor_learning_rate": POSITIVE,
-            "discount": INSIDE_UNIT,
-            "target_rate": INSIDE_UNIT,
-        }
-        report(outside(self, "critic.", ranges))
-
-
-@dataclass(frozen=True)
-class IQLConfig:
-    """Implicit Q-learning.
-
-    Raises:
-        ConfigError: Listing every fault.
-    """
-
-    expectile: float = 0.7
-    """Of the critics' values that the state value estimates."""
-    temperature: float = 3.0
-    """How strongly the actor prefers actions of advantage."""
-
-    def __post_init__(self) -> None:
-        report(outside(self, "iql.", {"expectile": INSIDE_UNIT, "temperature": NOT_NEGATIVE}))
-
-
-@dataclass(frozen=True)
-class CQLConfig:
-    """Conservative Q-learning.
-
-    Raises:
-        ConfigError: Listing every fault.
-    """
-
-    conservatism: float = 5.0
-    """Weight of the term that lowers the values of actions that are not in the data."""
-    sampled_actions: int = 2
-    """Actions of each kind (random, of the policy now and next) that the term samples."""
-
-    def __post_init__(self) -> None:
-        report(outside(self, "cql.", {"conservatism": NOT_NEGATIVE, "sampled_actions": COUNT}))
-
-
-@dataclass(frozen=True)
-class TD3BCConfig:
-    """TD3 with behaviour cloning.
-
-    Raises:
-        ConfigError: Listing every fault.
-    """
-
-    alpha: float = 2.5
-    """Weight of the values against cloning."""
-    policy_noise: float = 0.2
-    """Standard deviation of the noise on the target's actions."""
-    noise_clip: float = 0.5
-    """Largest noise."""
-    actor_every: int = 2
-    """Steps of the critics for one of the actor and the targets."""
-
-    def __post_init__(self) -> None:
-        ranges = dict.fromkeys(("alpha", "policy_noise", "noise_clip"), NOT_NEGATIVE)
-        report(outside(self, "td3_bc.", ranges | {"actor_every": COUNT}))
-
-
-@dataclass(frozen=True)
-class DTConfig:
-    """Decision Transformer.
-
-    Raises:
-        ConfigError: Listing every fault.
-    """
-
-    context: int = 20
-    """Steps that the network sees at once."""
-    width: int = 128
-    """Features per token."""
-    layers: int = 3
-    """Transformer layers."""
-    heads: int = 1
-    """Attention heads; they divide the width."""
-    dropout: float = 0.1
-    """Share of activations dropped in training."""
-    learning_rate: float = 1e-3
-    """AdamW's, after the warm-up."""
-    weight_decay: float = 1e-4
-    """AdamW's."""
-    warmup_steps: int = 200
-    """Steps of linear warm-up; constant afterwards."""
-    clip_norm: float = 0.25
-    """Largest norm of the gradient."""
-
-    def __post_init__(self) -> None:
-        faults = outside(self, "dt.", {"width": WIDTH, "heads": WIDTH})
-        if not faults and self.width % self.heads:
-            faults.append(f"dt.width {self.width} must be a multiple of dt.heads {self.heads}")
-        ranges = {
-            "context": LENGTH,
-            "layers": LAYERS,
-            "dropout": SHARE_BELOW_ALL,
-            "learning_rate": POSITIVE,
-            "weight_decay": NOT_NEGATIVE,
-            "warmup_steps": COUNT_OR_NONE,
-            "clip_norm": POSITIVE,
-        }
-        report(faults + outside(self, "dt.", ranges))
+ON_TORCHRL: tuple[str, ...] = ("dt", "iql", "cql", "td3_bc", "mopo")
+"""Those that need TorchRL, which is in the extra `baselines`."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +58,10 @@ class AgentConfig:
     iql: IQLConfig = field(default_factory=IQLConfig)
     cql: CQLConfig = field(default_factory=CQLConfig)
     td3_bc: TD3BCConfig = field(default_factory=TD3BCConfig)
+    rebrac: ReBRACConfig = field(default_factory=ReBRACConfig)
+    mopo: MOPOConfig = field(default_factory=MOPOConfig)
+    dynamics: DynamicsConfig = field(default_factory=DynamicsConfig)
+    bc10: BC10Config = field(default_factory=BC10Config)
     dt: DTConfig = field(default_factory=DTConfig)
 
     def __post_init__(self) -> None:
@@ -230,6 +105,20 @@ def check_agent(name: str) -> None:
         raise ConfigError(unknown("agent", name, AGENTS))
 
 
+def _cloning(scale: str, base: AgentConfig) -> AgentConfig:
+    """What the perceptron of behaviour cloning has at a scale, for the best episodes only."""
+    same = mlp_config("bc", scale)
+    rates = same.optimizer
+    best = BC10Config(
+        width=same.model.width,
+        layers=same.model.encoder_layers,
+        learning_rate=rates.learning_rate,
+        weight_decay=rates.weight_decay,
+        warmup_steps=rates.warmup_steps,
+    )
+    return replace(base, steps=same.steps, batch_size=same.batch_size, bc10=best)
+
+
 _SMALL = AgentConfig(
     steps=60,
     batch_size=32,
@@ -237,18 +126,26 @@ _SMALL = AgentConfig(
     log_every=10,
     critic=CriticConfig(width=32),
     dt=DTConfig(context=5, width=32, layers=1, warmup_steps=10),
+    mopo=MOPOConfig(dynamics_steps=5, rollouts=16, horizon=3, imagine_every=4, kept=3),
+    dynamics=DynamicsConfig(networks=3, elites=2, width=32, layers=2),
 )
 _PAPER = AgentConfig(steps=1_000_000, checkpoint_every=20_000, log_every=1000)
+_REBRAC = CriticConfig(layers=3, learning_rate=1e-3, actor_learning_rate=1e-3)
+_MOPO = CriticConfig(actor_learning_rate=1e-4)
 
 SCALES: dict[str, dict[str, AgentConfig]] = {
-    "tiny": dict.fromkeys(AGENTS, _SMALL),
+    "tiny": {**dict.fromkeys(AGENTS, _SMALL), "bc10": _cloning("tiny", _SMALL)},
     "cpu": {
+        "bc10": _cloning("cpu", AgentConfig()),
         "dt": AgentConfig(steps=3000, batch_size=64, dt=DTConfig(context=10, dropout=0.0)),
         "iql": AgentConfig(),
         "cql": AgentConfig(steps=5000),
         "td3_bc": AgentConfig(),
+        "rebrac": AgentConfig(batch_size=256, critic=_REBRAC),
+        "mopo": AgentConfig(steps=8000, critic=_MOPO),
     },
     "paper": {
+        "bc10": _cloning("paper", _PAPER),
         "dt": replace(
             _PAPER,
             steps=100_000,
@@ -262,6 +159,13 @@ SCALES: dict[str, dict[str, AgentConfig]] = {
             cql=CQLConfig(sampled_actions=10),
         ),
         "td3_bc": _PAPER,
+        "rebrac": replace(_PAPER, batch_size=1024, critic=_REBRAC),
+        "mopo": replace(
+            _PAPER,
+            steps=3_100_000,
+            critic=_MOPO,
+            mopo=MOPOConfig(dynamics_steps=100_000, rollouts=50_000, imagine_every=1000),
+        ),
     },
 }
 """Settings by scale and agent."""

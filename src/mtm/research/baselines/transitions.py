@@ -54,13 +54,17 @@ class TransitionIndex:
         return len(self._steps)
 
     def draw(self, size: int, rng: np.random.Generator) -> tuple[IntArray, IntArray, BoolArray]:
-        """Some transitions.
+        """Some transitions, as `at` gives them."""
+        return self.at(rng.integers(len(self), size=size))
+
+    def at(self, numbers: IntArray) -> tuple[IntArray, IntArray, BoolArray]:
+        """The transitions of these numbers, from 0 to `len`.
 
         Returns:
             Their steps, the steps that follow, and whether the episode ended in a terminal state,
-            (size,) each. Nothing follows such a step: it is given as its own successor.
+            (n,) each. Nothing follows such a step: it is given as its own successor.
         """
-        steps = self._steps[rng.integers(len(self), size=size)]
+        steps = self._steps[numbers]
         ended = self._terminal[steps]
         return steps, np.where(ended, steps, steps + 1), ended
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from mtm.core.errors import ConfigError, unknown
-from mtm.research.baselines.settings import AGENTS
+from mtm.research.baselines.settings import AGENTS, ON_TORCHRL
 from mtm.research.experiments.spec import RunSpec
 
 Method: TypeAlias = Callable[[RunSpec, Path, Sequence[Path]], dict[str, Any]]
@@ -27,7 +27,7 @@ METHODS: dict[str, str] = {
 }
 """Name -> `module:function`, imported when first used."""
 
-EXTRAS = dict.fromkeys((*AGENTS, "td3"), "torchrl")
+EXTRAS = dict.fromkeys((*ON_TORCHRL, "td3"), "torchrl")
 """Method -> the library of the extra `baselines` that it needs."""
 
 

@@ -21,10 +21,13 @@ NAMES = {
     "mtm": "MTM",
     "s-mtm": "S-MTM",
     "mlp": "MLP",
+    "bc10": "10 %BC",
     "dt": "DT",
     "iql": "IQL",
     "cql": "CQL",
     "td3_bc": "TD3+BC",
+    "rebrac": "ReBRAC",
+    "mopo": "MOPO",
 }
 """Method -> how tables call it."""
 
@@ -89,7 +92,7 @@ def mlp(
 
 
 def agent(scale: Scale, data: str, seed: int, method: str) -> RunSpec:
-    """DT, IQL, CQL or TD3+BC."""
+    """One of `mtm.research.baselines.AGENTS`."""
     settings = {
         "agent": replace(agent_config(method, scale.preset), seed=seed).to_json(),
         "evaluate": _evaluation(scale, ()),

@@ -1,4 +1,4 @@
-"""The method behind DT, IQL, CQL and TD3+BC: train an agent, let it act by the same rollout."""
+"""The method behind all agents: train an agent, let it act by the same rollout."""
 
 from __future__ import annotations
 
