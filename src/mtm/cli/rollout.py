@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import tyro
-
 from mtm.cli.asked_run import AskedRun
+from mtm.cli.parsing import parse
 from mtm.core.errors import ConfigError
 from mtm.core.names import ActingPolicy
 from mtm.core.plan_config import PlanConfig
@@ -53,7 +52,7 @@ class Arguments(AskedRun):
 
 def main(words: Sequence[str]) -> None:
     """Roll out, print, record."""
-    arguments = tyro.cli(Arguments, args=list(words), prog="mtm rollout")
+    arguments = parse(Arguments, words, "mtm rollout")
     if arguments.video is not None and arguments.video.suffix != ".gif":
         raise ConfigError(f"--video must end in .gif, got {arguments.video}.")
     if arguments.video is not None and not arguments.video.parent.is_dir():
