@@ -129,7 +129,7 @@ def test_together_they_answer_with_means_and_their_disagreement_counts() -> None
     values = torch.tensor([[1.0, 5.0], [3.0, 5.0]]).view(2, 1, 1, 2)
     logits = torch.tensor([[0.0, 0.0, -50.0, -50.0], [50.0, 0.0, 0.0, 0.0]]).view(2, 1, 1, 4)
     variances = torch.tensor([[0.5, 0.2], [1.5, 0.4]]).view(2, 1, 1, 2)
-    each = Predictions({"mode": logits, "actions": values}, {"actions": variances.log()})
+    each = Predictions({"mode": logits, "actions": values}, {"actions": variances.log()}, {})
     together = combined(MODALITIES, each)
     assert together.values.keys() == {"mode", "actions"}  # nobody asked for states
     torch.testing.assert_close(together.values["actions"], torch.tensor([[[2.0, 5.0]]]))
@@ -146,7 +146,7 @@ def test_members_that_predict_no_variance_still_disagree() -> None:
     assert not each.log_variances
     variance = each.values["actions"].var(dim=0, unbiased=False)
     torch.testing.assert_close(answer.log_variances["actions"].exp(), variance)
-    agreed = Predictions({"actions": torch.ones(2, 1, 1, 2)}, {})
+    agreed = Predictions({"actions": torch.ones(2, 1, 1, 2)}, {}, {})
     assert combined(MODALITIES, agreed).log_variances["actions"].isfinite().all()
 
 

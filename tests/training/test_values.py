@@ -44,14 +44,14 @@ def test_only_hidden_returns_count() -> None:
     guess, truth = (torch.randn(2, 4, generator=rng) for _ in range(2))
     hidden = torch.zeros(2, 4, 3, dtype=torch.bool)
     hidden[0, 1, 1] = hidden[1, 3, 1] = hidden[0, 0, 0] = True
-    counts = torch.tensor([8, 8, 8])
+    weights, totals = torch.ones(2, 4, 3), torch.full((3,), 8.0)
     values = {"returns": truth.clone()}
     predictions = Predictions({}, {}, {"returns": guess})
-    losses = expectile_losses(MODALITIES, predictions, values, hidden, counts, 0.8)
+    losses = expectile_losses(MODALITIES, predictions, values, weights, hidden, totals, 0.8)
     costs = [(0.8 if u > 0 else 0.2) * 2 * u**2 for u in (truth - guess)[hidden[:, :, 1]].tolist()]
     torch.testing.assert_close(losses, torch.tensor([0.0, sum(costs) / 8, 0.0]))
     values["returns"][~hidden[:, :, 1]] = float("nan")  # what was visible, or is absent
-    again = expectile_losses(MODALITIES, predictions, values, hidden, counts, 0.8)
+    again = expectile_losses(MODALITIES, predictions, values, weights, hidden, totals, 0.8)
     assert torch.equal(losses, again)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from mtm.core.errors import ConfigError, DataError
 from mtm.data.modalities import BoolArray
 from mtm.inference.certainty import ask_how_sure
-from mtm.inference.engine import Arrays, ask_at_places, ask_capability, dtype_of
+from mtm.inference.engine import Arrays, ask, ask_capability, dtype_of
 from mtm.masks import NAMED_MASKS, Question
 from mtm.runs.run import Run
 
@@ -204,13 +204,13 @@ class MaskedPolicy:
         visible, wanted = question.visible & known, question.wanted
         guided = np.flatnonzero(~np.isnan(self._targets) & (self._guidance != 1))
         if not len(guided):
-            return ask_at_places(self.run, window, visible, want, wanted)
+            return ask(self.run, window, visible, want, wanted)
         rows = np.append(np.arange(len(visible)), guided)  # those once more, without the return
         visible, wanted = visible[rows], wanted[rows]
         assert self.returns is not None
         visible[-len(guided) :, :, self.run.modalities.place(self.returns.name)] = False
         repeated = {name: values[rows] for name, values in window.items()}
-        answers = ask_at_places(self.run, repeated, visible, want, wanted)
+        answers = ask(self.run, repeated, visible, want, wanted)
         return {name: self._guide(values, guided) for name, values in answers.items()}
 
     def _guide(self, answers: NDArray[Any], guided: NDArray[np.int64]) -> NDArray[Any]:

@@ -82,7 +82,7 @@ def two_stage(
     """First predict the states that go with a return, then the action that leads to them.
 
     The first stage shows the state and the return now, the second states alone. It is steadier if
-    the run was trained with the mask of inverse dynamics too: `random-autoregressive+id`.
+    the run was trained with more of the mask of inverse dynamics: `balanced+id`.
 
     Args:
         run: A trained run.

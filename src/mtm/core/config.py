@@ -194,7 +194,7 @@ class TrainConfig:
         ConfigError: Listing every fault.
     """
 
-    steps: int = 4000
+    steps: int = 2500
     """Optimizer steps."""
     batch_size: int = 512
     """Segments per step, over all processes together."""

@@ -1,9 +1,4 @@
-"""The one call that everything comes down to: windows in raw units, and tokens asked back.
-
-What a question shows and wants seldom fills a segment, so it can be put at several places of it.
-The network answers each a little differently, as the members of an ensemble would, and the mean of
-the answers is steadier than any of them: `ask_at_places`.
-"""
+"""The one call that everything comes down to: windows in raw units, and tokens asked back."""
 
 from __future__ import annotations
 
@@ -24,9 +19,6 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 LARGEST_BATCH = 4096
 """Windows in one forward pass, times members; more are asked in several."""
-
-MOST_PLACES = 4
-"""Places of a segment at which one question is asked at most."""
 
 
 def ask_capability(
@@ -59,43 +51,7 @@ def ask_capability(
     question = NAMED_MASKS[capability].questions(run.modalities, run.segment_length, now)
     asked = question.wanted if wanted is None else question.wanted & _lengthen(wanted, lacking)
     want = [m.name for i, m in enumerate(run.modalities) if asked[:, :, i].any()]
-    visible = question.visible & _lengthen(known, lacking)
-    return ask_at_places(run, window, visible, want, asked)
-
-
-def ask_at_places(
-    run: Run, window: Arrays, visible: BoolArray, want: Sequence[str], wanted: BoolArray
-) -> Arrays:
-    """The mean answer to a question that is asked at several places of a segment.
-
-    Args:
-        run: A trained run.
-        window: Modality -> (B, T, *shape), whole segments.
-        visible: (B, T, M).
-        want: Names.
-        wanted: The tokens that matter, (B, T, M).
-
-    Returns:
-        As `ask`. Of a discrete modality the class that is likeliest in the mean.
-    """
-    rows, shifts = _placements(np.any(visible | wanted, axis=2))
-    answers = ask(
-        run,
-        {name: _shift(values[rows], shifts) for name, values in window.items()},
-        _shift(visible[rows], shifts),
-        want,
-        _shift(wanted[rows], shifts),
-        probabilities=True,
-    )
-    first = np.flatnonzero(np.diff(rows, prepend=-1))  # placement of each sample
-    counts = np.diff(first, append=len(rows))
-    means: Arrays = {}
-    for name, values in answers.items():
-        total = np.add.reduceat(_shift(values, -shifts), first, axis=0)
-        mean = total / counts.reshape(-1, *[1] * (total.ndim - 1))
-        discrete = run.modalities.named(name).kind == "discrete"
-        means[name] = mean.argmax(axis=-1) if discrete else mean.astype(values.dtype)
-    return means
+    return ask(run, window, question.visible & _lengthen(known, lacking), want, asked)
 
 
 def ask(
@@ -104,8 +60,6 @@ def ask(
     visible: BoolArray,
     want: Sequence[str],
     wanted: BoolArray | None = None,
-    *,
-    probabilities: bool = False,
 ) -> Arrays:
     """One window per sample, in raw units.
 
@@ -118,15 +72,13 @@ def ask(
         visible: (B, T, M).
         want: Names.
         wanted: The tokens that matter, (B, T, M); all of the wanted modalities if None.
-        probabilities: Of a discrete modality give those of its classes, (B, T, classes).
 
     Returns:
         Each wanted modality, (B, T, *shape); the likeliest class of a discrete one. What stands at
         tokens that do not matter means nothing.
     """
     found = _predictions(run, run.model, window, visible, want, wanted)
-    parts = [_raw(run, out, want, size, probabilities=probabilities) for out, size in found]
-    return _joined(parts, visible.shape[1])
+    return _joined([_raw(run, out, want, size) for out, size in found], visible.shape[1])
 
 
 def ask_with_errors(
@@ -194,24 +146,13 @@ def _predictions(
         yield predictions, (len(shown), shown.shape[1])
 
 
-def _raw(
-    run: Run,
-    out: Predictions,
-    want: Sequence[str],
-    size: tuple[int, int],
-    *,
-    probabilities: bool = False,
-) -> Arrays:
-    """Predictions in raw units, or of classes; zeros where no token is wanted."""
+def _raw(run: Run, out: Predictions, want: Sequence[str], size: tuple[int, int]) -> Arrays:
+    """Predictions in raw units, or the likeliest classes; zeros where no token is wanted."""
     arrays: Arrays = {}
     for name in want:
         m = run.modalities.named(name)
-        shares = probabilities and m.kind == "discrete"
         if name not in out.values:
-            shape, kind = ((m.classes,), np.float32) if shares else (m.shape, dtype_of(m))
-            arrays[name] = np.zeros((*size, *shape), kind)
-        elif shares:
-            arrays[name] = out.values[name].softmax(dim=-1).cpu().numpy()
+            arrays[name] = np.zeros((*size, *m.shape), dtype_of(m))
         elif m.kind == "discrete":
             arrays[name] = out.values[name].argmax(dim=-1).cpu().numpy()
         else:
@@ -258,31 +199,6 @@ def batches(count: int, members: int) -> list[slice]:
     """Parts of so many windows that fit into one forward pass each, in which all members answer."""
     size = max(LARGEST_BATCH // members, 1)
     return [slice(i, i + size) for i in range(0, count, size)]
-
-
-def _placements(used: BoolArray) -> tuple[IntArray, IntArray]:
-    """Each sample as often as it is asked, and how many steps later it then lies.
-
-    Args:
-        used: The steps of each sample that anything is shown or wanted of, (B, T).
-    """
-    earlier = used.argmax(axis=1)  # free steps before the used ones, and after them
-    later = np.where(used.any(axis=1), used[:, ::-1].argmax(axis=1), 0)
-    counts = np.minimum(earlier + later + 1, MOST_PLACES)
-    rows = np.repeat(np.arange(len(used)), counts)
-    nth = np.arange(len(rows)) - np.repeat(counts.cumsum() - counts, counts)
-    apart = (earlier + later)[rows] / np.maximum(counts[rows] - 1, 1)
-    shifts = np.rint(nth * apart).astype(np.int64) - earlier[rows]
-    return rows, shifts
-
-
-def _shift(values: NDArray[Any], steps: IntArray) -> NDArray[Any]:
-    """Each sample of (B, T, ...) so many steps later, or earlier; what comes in is zero."""
-    source = np.arange(values.shape[1])[None, :] - steps[:, None]  # (B, T)
-    inside = (source >= 0) & (source < values.shape[1])
-    moved: NDArray[Any] = values[np.arange(len(values))[:, None], np.where(inside, source, 0)]
-    moved[~inside] = 0
-    return moved
 
 
 def _lengthen(values: NDArray[Any], steps: int) -> NDArray[Any]:

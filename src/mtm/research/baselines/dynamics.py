@@ -58,7 +58,7 @@ class Prediction(NamedTuple):
     std: NDArray[np.float32]
 
 
-class Imagined(NamedTuple):
+class ImaginedSteps(NamedTuple):
     """One drawn step from B states, in the agent's units but for the rewards.
 
     Attributes:
@@ -163,7 +163,7 @@ class DynamicsEnsemble(nn.Module):
         self.elites.copy_(means.argsort()[: self.config.elites])
 
     @torch.no_grad()
-    def imagine(self, states: Tensor, actions: Tensor) -> Imagined:
+    def imagine(self, states: Tensor, actions: Tensor) -> ImaginedSteps:
         """Draw what follows by torch's generator, of one of the elites for each row."""
         found = self(torch.cat([states, actions], dim=1))
         rows = torch.arange(len(states), device=states.device)
@@ -171,7 +171,7 @@ class DynamicsEnsemble(nn.Module):
         std = (found.log_variance / 2).exp()  # (E, B, S + 1)
         drawn = found.mean[chosen, rows] + std[chosen, rows] * torch.randn_like(std[0])
         ends = torch.sigmoid(found.ends[chosen, rows]).unsqueeze(1)
-        return Imagined(
+        return ImaginedSteps(
             states + drawn[:, :-1] * self.change_std,
             self._raw_rewards(drawn[:, -1:]),
             ends > torch.rand_like(ends),
