@@ -23,6 +23,7 @@ class Purpose(IntEnum):
     DROP = 6
     GAPS = 7
     RELABEL = 8
+    PLANS = 9
 
 
 def generator(seed: int, purpose: Purpose, step: int = 0) -> np.random.Generator:
