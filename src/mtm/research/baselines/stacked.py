@@ -6,11 +6,14 @@ perceptrons as small as an agent's that costs as much as the arithmetic (docs/re
 
 from __future__ import annotations
 
-from typing import Any
+from copy import deepcopy
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+
+_Module = TypeVar("_Module", bound=nn.Module)
 
 
 class Perceptrons:
@@ -19,34 +22,51 @@ class Perceptrons:
     Args:
         parameters: TorchRL's, of a network that ends with a perceptron. Those of several networks
             have these along their first axis.
-        trained: Whether gradients reach the parameters; they reach the inputs anyway.
     """
 
-    def __init__(self, parameters: Any, *, trained: bool = True) -> None:
-        found: dict[int, dict[str, Tensor]] = {}
-        for key, tensor in parameters.items(include_nested=True, leaves_only=True):
-            names = key if isinstance(key, tuple) else (key,)
-            if names[-1] in ("weight", "bias"):
-                found.setdefault(int(names[-2]), {})[names[-1]] = tensor
-        kept = [(found[i]["weight"], found[i]["bias"]) for i in sorted(found)]
-        if not trained:
-            kept = [(weight.detach(), bias.detach()) for weight, bias in kept]
-        self._layers = kept
+    def __init__(self, parameters: Any) -> None:
+        self._layers = [(one["weight"], one["bias"]) for one in layers_of(parameters).values()]
 
     def __call__(self, x: Tensor) -> Tensor:
         """(B, inputs) to (B, outputs), or to (networks, B, outputs)."""
         last = len(self._layers) - 1
         for i, (weight, bias) in enumerate(self._layers):
-            if weight.ndim == 2:
-                x = F.linear(x, weight, bias)
-            else:
-                rows = x.expand(len(weight), *x.shape[-2:])
-                x = torch.baddbmm(bias.unsqueeze(1), rows, weight.mT)
+            x = linear(x, weight, bias)
             x = torch.relu(x) if i < last else x
         return x
 
-    def first(self) -> Perceptrons:
-        """The first of several networks."""
-        one = object.__new__(Perceptrons)
-        one._layers = [(weight[0], bias[0]) for weight, bias in self._layers]
-        return one
+
+def layers_of(parameters: Any) -> dict[int, dict[str, Tensor]]:
+    """Weights and biases by the number of their layer, in order."""
+    found: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in parameters.items(include_nested=True, leaves_only=True):
+        if key[-1] in ("weight", "bias"):
+            found.setdefault(int(key[-2]), {})[key[-1]] = tensor
+    return dict(sorted(found.items()))
+
+
+def first_fixed(parameters: Any) -> Any:
+    """The parameters of the first of several networks: gradients go through, and stop there."""
+    return parameters.data[0]
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A linear layer, or one of each of several networks, whose axis comes first."""
+    if weight.ndim == 2:
+        return F.linear(x, weight, bias)
+    return torch.baddbmm(bias.unsqueeze(1), x.expand(len(weight), *x.shape[-2:]), weight.mT)
+
+
+def with_tensors_of(module: _Module, parameters: Any, *place: str) -> _Module:
+    """A copy of a module that reads TorchRL's tensors, whatever these become.
+
+    Args:
+        module: What is copied.
+        parameters: TorchRL's, of a network that the module is a part of.
+        place: Which part it is.
+    """
+    copy = deepcopy(module).requires_grad_(False)
+    for name, tensor in (*copy.named_parameters(), *copy.named_buffers()):
+        key = (*place, *name.split("."))
+        tensor.data = parameters[key].data
+    return copy

@@ -16,7 +16,7 @@ from torchrl.objectives import TD3BCLoss
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.research.baselines.actor_critic import ActorCritic
 from mtm.research.baselines.replay import TransitionBatch
-from mtm.research.baselines.stacked import Perceptrons
+from mtm.research.baselines.stacked import Perceptrons, first_fixed
 
 
 class TD3BC(ActorCritic):
@@ -45,7 +45,7 @@ class TD3BC(ActorCritic):
         self._target_actor = Perceptrons(loss.target_actor_network_params)
         self._critics = Perceptrons(loss.qvalue_network_params)
         self._target_critics = Perceptrons(loss.target_qvalue_network_params)
-        self._judge = Perceptrons(loss.qvalue_network_params, trained=False).first()
+        self._judge = Perceptrons(first_fixed(loss.qvalue_network_params))
 
     def terms(self, batch: TransitionBatch, step: int) -> dict[str, Tensor]:
         """The critics' loss, and now and then the actor's."""
