@@ -154,7 +154,7 @@ _TT = TTConfig(
     warmup_steps=200,
     history=1,
     horizon=3,
-    beam=16,
+    beam=8,
 )
 _MOPO = CriticConfig(actor_learning_rate=1e-4)
 

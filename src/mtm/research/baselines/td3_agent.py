@@ -32,8 +32,8 @@ from mtm.research.baselines.stacked import first_fixed, with_tensors_of
 from mtm.research.baselines.td3_config import TD3Config
 from mtm.research.baselines.td3_data import EncodedTransitions
 from mtm.research.baselines.td3_networks import (
-    Heads,
     TD3Actor,
+    TD3Heads,
     frozen_observer,
     head,
     make_pair,
@@ -174,9 +174,9 @@ class TD3Agent(nn.Module):
     def _make_shortcuts(self) -> None:
         """Find the parameters of the critics and of all targets within the loss."""
         loss = self.loss
-        self._critics = Heads(loss.qvalue_network_params)
-        self._judge = Heads(first_fixed(loss.qvalue_network_params))
-        self._target_critics = Heads(loss.target_qvalue_network_params)
+        self._critics = TD3Heads(loss.qvalue_network_params)
+        self._judge = TD3Heads(first_fixed(loss.qvalue_network_params))
+        self._target_critics = TD3Heads(loss.target_qvalue_network_params)
         targets = loss.target_actor_network_params
         self._target_networks = tuple(
             with_tensors_of(network, targets, "module", str(i), "module")

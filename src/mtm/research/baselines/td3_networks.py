@@ -79,7 +79,7 @@ def head(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     return layers
 
 
-class Heads:
+class TD3Heads:
     """What `head` makes, with TorchRL's parameters; several of them work side by side.
 
     Args:
