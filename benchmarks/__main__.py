@@ -24,12 +24,13 @@ from benchmarks import (
     scaling,
     startup,
     training,
+    updates,
 )
 from benchmarks.timing import Row, peak_flops
 from mtm.research.experiments.provenance import here
 
 PARTS = (
-    *("training", "reference", "sampling", "evaluation", "representation"),
+    *("training", "reference", "sampling", "evaluation", "representation", "updates"),
     *("startup", "scaling", "growth", "members"),
 )
 
@@ -51,6 +52,7 @@ def main() -> None:
         "sampling": sampling.measure,
         "evaluation": evaluation.measure,
         "representation": representation.measure,
+        "updates": updates.measure,
         "startup": startup.measure,
         "scaling": scaling.measure,
         "growth": lambda: growth.measure(arguments.out),

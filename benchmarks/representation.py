@@ -26,7 +26,7 @@ ASKED = {"frozen": "at most 1.5", "finetuned": "at most 4"}
 def measure() -> list[Row]:
     """Milliseconds of an update on states, and how many times as long the variants take."""
     keep_freed_memory()  # as training does
-    data = _data()
+    data = walker_data()
     with tempfile.TemporaryDirectory() as folder:
         config = replace(preset("cpu"), steps=1, modalities=("states", "actions"))
         config = replace(config, optimizer=replace(config.optimizer, warmup_steps=0))
@@ -63,7 +63,8 @@ def _measure(config: TD3Config, run: Run, data: TrajectoryDataset) -> list[Row]:
     ]
 
 
-def _data() -> TrajectoryDataset:
+def walker_data() -> TrajectoryDataset:
+    """Numbers at random, of the walker's shapes."""
     rng = np.random.default_rng(0)
     arrays = {
         "states": rng.standard_normal((STEPS, STATES), np.float32),

@@ -30,7 +30,7 @@ from mtm.research.baselines.critic_settings import (
     ReBRACConfig,
     TD3BCConfig,
 )
-from mtm.research.baselines.imitation_settings import BC10Config, DTConfig
+from mtm.research.baselines.imitation_settings import BC10Config, DTConfig, TTConfig
 from mtm.research.baselines.settings import AgentConfig
 from mtm.research.baselines.td3_config import TD3Config
 from mtm.runs.migrations import run_settings
@@ -98,6 +98,8 @@ def test_all_faults_are_reported_at_once() -> None:
         (DynamicsConfig, {"elites": 9}, "dynamics.elites must be at most dynamics.networks 7"),
         (BC10Config, {"share": 0}, r"bc10.share must be in \(0, 1\], got 0"),
         (DTConfig, {"context": 0}, "dt.context must be in"),
+        (TTConfig, {"window": 11}, "at most tt.context, got 4, 11 and 10"),
+        (TTConfig, {"bins": 1}, r"tt.bins must be in \[2, 10000\], got 1"),
         (TD3Config, {"hidden": 10**6}, r"hidden must be in \[1, 65536\]"),
         (TD3Config, {"encoder_learning_rate": 0}, "encoder_learning_rate must be above 0"),
     ],

@@ -118,6 +118,30 @@ def test_targets_hold_copies_that_follow(run, data, variant) -> None:
         torch.testing.assert_close(target, expected, atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_losses_and_gradients_are_torchrls(run, data, variant) -> None:
+    agent, batches = make_agent(settings_for(variant, target_rate=0.25), run, data)
+    take(agent, batches, range(3))  # so that targets differ from what they follow
+    trained = {"critic": agent._of_critics, "actor": agent._of_actor}
+
+    def losses() -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        batch = batches.batch(32, (0.2, 0.3), 0, 7)
+        if batch.get("pair", None) is None:
+            batch["pair"] = agent._networks[1](batch["state"], batch["action"])
+        torchs = {"critic": agent.loss.value_loss, "actor": agent.loss.actor_loss}
+        mine = {"critic": agent.critic_loss, "actor": agent.actor_loss}
+        return {key: (mine[key](batch), torchs[key](batch)[0]) for key in mine}
+
+    for key, (mine, its) in losses().items():
+        torch.testing.assert_close(mine, its, rtol=1e-5, atol=1e-6)
+        found = [
+            torch.autograd.grad(loss, trained[key], retain_graph=True, allow_unused=True)
+            for loss in (mine, its)
+        ]
+        for one, other in zip(*found, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
+
+
 def test_only_the_critics_train_their_encoder(run, data) -> None:
     """The actor would bend it so that its own actions look good."""
     for variant in ("state-finetuned", "state-action-finetuned"):

@@ -22,7 +22,7 @@ VERBS = {
     "demo": ("mtm.cli.demo", "one model, seven uses: train, measure, report"),
     "collect": ("mtm.cli.collect", "make data of your own: train an agent, or explore"),
     "reproduce": ("mtm.cli.reproduce", "the paper's tables and figures"),
-    "baseline": ("mtm.cli.baseline", "train an agent to compare with: bc10, dt, iql, cql, ..."),
+    "baseline": ("mtm.cli.baseline", "train an agent to compare with: bc10, dt, tt, iql, ..."),
     "data info": ("mtm.cli.data_info", "what a data set holds"),
     "data validate": ("mtm.cli.data_validate", "every fault of a data set, with its place"),
     "data convert": ("mtm.cli.data_convert", "write a data set as a store that opens at once"),

@@ -23,7 +23,7 @@ class Arguments:
     """
 
     name: tyro.conf.Positional[str]
-    """bc10, dt, iql, cql, td3_bc, rebrac or mopo."""
+    """bc10, dt, tt, iql, cql, td3_bc, rebrac or mopo."""
     data: str
     """A file, a directory, or PREFIX:NAME, with rewards."""
     out: Path

@@ -24,6 +24,7 @@ class Purpose(IntEnum):
     GAPS = 7
     RELABEL = 8
     PLANNING = 9
+    BEAM_SEARCH = 10
 
 
 def generator(seed: int, purpose: Purpose, step: int = 0) -> np.random.Generator:

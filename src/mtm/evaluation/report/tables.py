@@ -19,7 +19,7 @@ from mtm.runs.run import Run
 
 PLAIN = {
     **{"bc": TITLES["bc"], "bc10": "10 %BC", "iql": "IQL", "cql": "CQL", "td3_bc": "TD3+BC"},
-    **{"rebrac": "ReBRAC", "mopo": "MOPO"},
+    **{"rebrac": "ReBRAC", "mopo": "MOPO", "tt": "Trajectory Transformer"},
 }
 """Policies that act without a target."""
 

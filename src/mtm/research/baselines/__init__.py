@@ -6,6 +6,7 @@
     dt, iql, cql, td3_bc
                    offline RL agents on TorchRL's losses
     rebrac         one on losses of its own
+    tt             a causal transformer over tokens of numbers, and plans by beam search
     mopo           soft actor-critic on what an ensemble of dynamics networks imagines
 
 The first two are runs as any other: `mtm.train(data, mlp_config("fd"), out)`. The agents are

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,8 @@ class ActorCritic(Learner):
         """The loss with fresh networks."""
 
     @abstractmethod
-    def terms(self, batch: TensorDict, step: int) -> dict[str, Tensor]:
-        """The terms of the loss in a step."""
+    def terms(self, batch: TransitionBatch, step: int) -> dict[str, Tensor]:
+        """The terms of the loss in a step, of rewards that are scaled."""
 
     @abstractmethod
     def mean_actions(self, actor: TensorDictModule, states: TensorDict) -> Tensor:
@@ -64,13 +65,14 @@ class ActorCritic(Learner):
     def losses(self, step: int) -> dict[str, Tensor]:
         """The terms of the loss on the batch of a step."""
         batch = self.transitions.draw(self.config.batch_size, self.config.seed, step)
-        return self.terms(self.as_tensordict(batch), step)
+        batch = batch.to(self.device)
+        return self.terms(replace(batch, rewards=batch.rewards * self._reward_scale), step)
 
     def as_tensordict(self, batch: TransitionBatch) -> TensorDict:
         """Transitions as TorchRL's losses take them."""
         following = {
             "observation": batch.next_states,
-            "reward": batch.rewards * self._reward_scale,
+            "reward": batch.rewards,
             "done": batch.terminated,
             "terminated": batch.terminated,
         }

@@ -112,7 +112,7 @@ def train_agent(
         learner.prepare(training)
         found = partial(_differences, out, description)
         with opened(out, description, found, resume=resume, overwrite=overwrite) as resuming:
-            trainer = _AgentTrainer(name, learner)
+            trainer = AgentTrainer(name, learner)
             Loop(trainer, out, resume=resuming, silent=silent).run(stop_at)
     return load_agent(out, device=device)
 
@@ -134,7 +134,7 @@ def _differences(out: Path, description: AgentDescription) -> list[str]:
     return found + settings_differences(before, after, MAY_CHANGE_ON_RESUME)
 
 
-class _AgentTrainer(Trainer):
+class AgentTrainer(Trainer):
     """Takes the steps of any learner.
 
     Args:

@@ -14,6 +14,7 @@ from torchrl.modules import NormalParamExtractor, ProbabilisticActor, TanhNormal
 from torchrl.objectives import CQLLoss
 
 from mtm.research.baselines.actor_critic import ActorCritic
+from mtm.research.baselines.replay import TransitionBatch
 
 
 class CQL(ActorCritic):
@@ -40,12 +41,13 @@ class CQL(ActorCritic):
             deactivate_vmap=True,
         )
 
-    def terms(self, batch: TensorDict, step: int) -> dict[str, Tensor]:
+    def terms(self, batch: TransitionBatch, step: int) -> dict[str, Tensor]:
         """Losses of the critics, of their conservatism, of the actor and its temperature."""
-        critic = self.loss.q_loss(batch)[0]
-        conservatism = self.loss.cql_loss(batch)[0]
-        actor, found = self.loss.actor_loss(batch)
-        temperature = self.loss.alpha_loss(found, batch)[0]
+        plain = self.as_tensordict(batch)
+        critic = self.loss.q_loss(plain)[0]
+        conservatism = self.loss.cql_loss(plain)[0]
+        actor, found = self.loss.actor_loss(plain)
+        temperature = self.loss.alpha_loss(found, plain)[0]
         return {
             "critic": critic,
             "conservatism": conservatism,

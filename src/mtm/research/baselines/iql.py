@@ -1,6 +1,12 @@
-"""IQL: values of the data's better actions, and an actor that clones those (Kostrikov, 2022)."""
+"""IQL: values of the data's better actions, and an actor that clones those (Kostrikov, 2022).
+
+The networks are in TorchRL's loss, which says what the terms are; they are worked out here, as it
+runs the target critics and the state value twice. A test holds both equal.
+"""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import torch
@@ -13,8 +19,13 @@ from torchrl.objectives import IQLLoss
 from mtm.data.returns import episode_returns
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.research.baselines.actor_critic import ActorCritic
+from mtm.research.baselines.replay import TransitionBatch
+from mtm.research.baselines.stacked import Perceptrons
 
 LOG_STD_RANGE = (-5.0, 2.0)
+MOST_LIKED = 100.0
+"""Largest weight of an action that is cloned."""
+HALF_LOG_2_PI = math.log(2 * math.pi) / 2
 
 
 class Gaussian(nn.Module):
@@ -53,12 +64,41 @@ class IQL(ActorCritic):
             deactivate_vmap=True,
         )
 
-    def terms(self, batch: TensorDict, step: int) -> dict[str, Tensor]:
+    def prepare(self, training: TrajectoryDataset) -> None:
+        """Find the transitions and the parameters."""
+        super().prepare(training)
+        loss = self.loss
+        (log_std,) = (
+            tensor
+            for key, tensor in loss.actor_network_params.items(True, True)
+            if key[-1] == "log_std"
+        )
+        # As a pair: a parameter that is an attribute would be saved twice.
+        self._actor = (Perceptrons(loss.actor_network_params), log_std)
+        self._value = Perceptrons(loss.value_network_params)
+        self._critics = Perceptrons(loss.qvalue_network_params)
+        self._target_critics = Perceptrons(loss.target_qvalue_network_params)
+
+    def terms(self, batch: TransitionBatch, step: int) -> dict[str, Tensor]:
         """Losses of the state value, the critics and the actor."""
+        settings = self.config.iql
+        pairs = torch.cat([batch.states, batch.actions], dim=1)
+        with torch.no_grad():
+            known = self._target_critics(pairs).amin(dim=0)  # (B, 1)
+            goes_on = self.config.critic.discount * (~batch.terminated)
+            aim = batch.rewards + goes_on * self._value(batch.next_states)
+        advantage = known - self._value(batch.states)
+        weight = torch.where(advantage > 0, settings.expectile, 1 - settings.expectile)
+        liked = (settings.temperature * advantage.detach()).exp().clamp(max=MOST_LIKED)
+        network, log_std = self._actor
+        mean = torch.tanh(network(batch.states))
+        log_std = log_std.clamp(*LOG_STD_RANGE)
+        off = (batch.actions - mean) * (-log_std).exp()
+        log_likelihood = -(off.square() / 2 + log_std + HALF_LOG_2_PI).sum(dim=1, keepdim=True)
         return {
-            "value": self.loss.value_loss(batch)[0],
-            "critic": self.loss.qvalue_loss(batch)[0],
-            "actor": self.loss.actor_loss(batch)[0],
+            "value": (weight * advantage.square()).mean(),
+            "critic": (self._critics(pairs) - aim).square().mean(dim=(1, 2)).sum(),
+            "actor": -(liked * log_likelihood).mean(),
         }
 
     def mean_actions(self, actor: ProbabilisticActor, states: TensorDict) -> Tensor:

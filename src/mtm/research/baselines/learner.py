@@ -18,6 +18,7 @@ from mtm.research.baselines.settings import ON_TORCHRL, AgentConfig
 HOMES = {
     "bc10": "BC10",
     "dt": "DT",
+    "tt": "TT",
     "iql": "IQL",
     "cql": "CQL",
     "td3_bc": "TD3BC",

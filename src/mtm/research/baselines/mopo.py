@@ -98,12 +98,13 @@ class MOPO(ActorCritic):
             batch = self._of_dynamics.batch(size, step).to(self.device)
             return {"dynamics": self.dynamics.loss(batch)}
         real = round(self.config.mopo.real_share * size)
-        return self.terms(self.as_tensordict(self._mixed(real, size - real, step)), step)
+        return self.terms(self._mixed(real, size - real, step), step)
 
-    def terms(self, batch: TensorDict, step: int) -> dict[str, Tensor]:
+    def terms(self, batch: TransitionBatch, step: int) -> dict[str, Tensor]:
         """Losses of the critics, of the actor and its temperature."""
-        critic = self.loss.qvalue_v2_loss(batch)[0]
-        actor, found = self.loss.actor_loss(batch)
+        plain = self.as_tensordict(batch)
+        critic = self.loss.qvalue_v2_loss(plain)[0]
+        actor, found = self.loss.actor_loss(plain)
         temperature = self.loss.alpha_loss(found["log_prob"]).mean()
         return {"critic": critic, "actor": actor, "temperature": temperature}
 

@@ -22,12 +22,13 @@ from mtm.research.baselines.critic_settings import (
     ReBRACConfig,
     TD3BCConfig,
 )
-from mtm.research.baselines.imitation_settings import BC10Config, DTConfig
+from mtm.research.baselines.imitation_settings import BC10Config, DTConfig, TTConfig
 from mtm.research.baselines.mlp import mlp_config
 
-AGENTS: tuple[str, ...] = ("bc10", "dt", "iql", "cql", "td3_bc", "rebrac", "mopo")
-"""Cloning of the best tenth, Decision Transformer, implicit and conservative Q-learning, TD3 with
-behaviour cloning, and with penalties in actor and critics, soft actor-critic on a model."""
+AGENTS: tuple[str, ...] = ("bc10", "dt", "tt", "iql", "cql", "td3_bc", "rebrac", "mopo")
+"""Cloning of the best tenth, Decision and Trajectory Transformer, implicit and conservative
+Q-learning, TD3 with behaviour cloning, and with penalties in actor and critics, soft actor-critic
+on a model."""
 
 ON_TORCHRL: tuple[str, ...] = ("dt", "iql", "cql", "td3_bc", "mopo")
 """Those that need TorchRL, which is in the extra `baselines`."""
@@ -44,7 +45,7 @@ class AgentConfig:
     steps: int = 10_000
     """Optimizer steps."""
     batch_size: int = 256
-    """Transitions per step; of dt, segments."""
+    """Transitions per step; of dt and tt, segments."""
     seed: int = 0
     """Makes weights, batches, noise and the split."""
     validation_fraction: float = 0.05
@@ -63,6 +64,7 @@ class AgentConfig:
     dynamics: DynamicsConfig = field(default_factory=DynamicsConfig)
     bc10: BC10Config = field(default_factory=BC10Config)
     dt: DTConfig = field(default_factory=DTConfig)
+    tt: TTConfig = field(default_factory=TTConfig)
 
     def __post_init__(self) -> None:
         counts = dict.fromkeys(("steps", "batch_size", "checkpoint_every", "log_every"), COUNT)
@@ -126,11 +128,34 @@ _SMALL = AgentConfig(
     log_every=10,
     critic=CriticConfig(width=32),
     dt=DTConfig(context=5, width=32, layers=1, warmup_steps=10),
+    tt=TTConfig(
+        bins=20,
+        context=4,
+        width=32,
+        layers=1,
+        heads=2,
+        warmup_steps=10,
+        history=1,
+        window=3,
+        horizon=3,
+        beam=4,
+    ),
     mopo=MOPOConfig(dynamics_steps=5, rollouts=16, horizon=3, imagine_every=4, kept=3),
     dynamics=DynamicsConfig(networks=3, elites=2, width=32, layers=2),
 )
 _PAPER = AgentConfig(steps=1_000_000, checkpoint_every=20_000, log_every=1000)
 _REBRAC = CriticConfig(layers=3, learning_rate=1e-3, actor_learning_rate=1e-3)
+_TT = TTConfig(
+    context=5,
+    width=64,
+    layers=2,
+    dropout=0.0,
+    learning_rate=2e-3,
+    warmup_steps=200,
+    history=1,
+    horizon=3,
+    beam=8,
+)
 _MOPO = CriticConfig(actor_learning_rate=1e-4)
 
 SCALES: dict[str, dict[str, AgentConfig]] = {
@@ -138,6 +163,7 @@ SCALES: dict[str, dict[str, AgentConfig]] = {
     "cpu": {
         "bc10": _cloning("cpu", AgentConfig()),
         "dt": AgentConfig(steps=3000, batch_size=64, dt=DTConfig(context=10, dropout=0.0)),
+        "tt": AgentConfig(steps=3000, batch_size=64, tt=_TT),
         "iql": AgentConfig(),
         "cql": AgentConfig(steps=5000),
         "td3_bc": AgentConfig(),
@@ -152,6 +178,7 @@ SCALES: dict[str, dict[str, AgentConfig]] = {
             batch_size=64,
             dt=DTConfig(learning_rate=1e-4, warmup_steps=100_000),
         ),
+        "tt": replace(_PAPER, steps=200_000),
         "iql": _PAPER,
         "cql": replace(
             _PAPER,

@@ -8,6 +8,9 @@ actor there ends with what the critics read, in all variants:
 
 An encoder in `pair` is the critics' nonetheless: their loss trains it. It stands outside of them so
 that it runs once for both.
+
+The networks and their targets are in TorchRL's loss, which says what the losses are. They are
+worked out here, for a fraction of its overhead; a test holds both equal.
 """
 
 from __future__ import annotations
@@ -25,10 +28,12 @@ from torchrl.objectives import SoftUpdate, TD3Loss, ValueEstimators
 from mtm.data.returns import reward_of
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.inference.encoders import StateActionEncoder, StepEncoder, encode_all
+from mtm.research.baselines.stacked import first_fixed, with_tensors_of
 from mtm.research.baselines.td3_config import TD3Config
 from mtm.research.baselines.td3_data import EncodedTransitions
 from mtm.research.baselines.td3_networks import (
     TD3Actor,
+    TD3Heads,
     frozen_observer,
     head,
     make_pair,
@@ -79,9 +84,11 @@ class TD3Agent(nn.Module):
             deactivate_vmap=True,  # one critic after the other is faster, by a fifth on a CPU
         )
         self.loss.make_value_estimator(ValueEstimators.TD0, gamma=config.discount)
+        self._discount = config.discount
         self._targets = SoftUpdate(self.loss, tau=config.target_rate)
         # TorchRL lists the parameters of these two; to list them here too would be twice.
         self._networks = (policy, pair)
+        self._make_shortcuts()
         self._of_actor = list(policy.parameters())
         self._of_critics = [*pair.parameters(), *self.loss.qvalue_network_params.parameters()]
         self.adam = self._make_adam(config)
@@ -138,14 +145,43 @@ class TD3Agent(nn.Module):
         """
         if batch.get("pair", None) is None:
             batch["pair"] = self._networks[1](batch["state"], batch["action"])
-        critic_loss, _ = self.loss.value_loss(batch)
-        actor_loss, _ = self.loss.actor_loss(batch)
+        critic_loss, actor_loss = self.critic_loss(batch), self.actor_loss(batch)
         self.adam.zero_grad()
-        critic_loss.backward(inputs=self._of_critics)
-        actor_loss.backward(inputs=self._of_actor)  # not the critics' encoder
+        critic_loss.backward(inputs=self._of_critics)  # type: ignore[no-untyped-call]
+        # Not the critics' encoder.
+        actor_loss.backward(inputs=self._of_actor)  # type: ignore[no-untyped-call]
         self.adam.step()
         self._targets.step()
         return torch.stack([critic_loss.detach(), actor_loss.detach()])
+
+    def critic_loss(self, batch: TensorDict) -> Tensor:
+        """The squared errors of both critics."""
+        following = batch["next"]
+        policy, pair = self._target_networks
+        with torch.no_grad():
+            actions = policy(following["observation"], following["noise"])
+            value = self._target_critics(pair(following["state"], actions)).amin(dim=0)
+            goes_on = self._discount * (~following["terminated"])
+            aim: Tensor = following["reward"] + goes_on * value  # (B, 1)
+        return (self._critics(batch["pair"]) - aim).square().mean(dim=(1, 2)).sum()
+
+    def actor_loss(self, batch: TensorDict) -> Tensor:
+        """Less the value that the first critic sees in what the actor does."""
+        policy, pair = self._networks
+        actions = policy(batch["observation"], batch["noise"])
+        return -self._judge(pair(batch["state"], actions)).mean()
+
+    def _make_shortcuts(self) -> None:
+        """Find the parameters of the critics and of all targets within the loss."""
+        loss = self.loss
+        self._critics = TD3Heads(loss.qvalue_network_params)
+        self._judge = TD3Heads(first_fixed(loss.qvalue_network_params))
+        self._target_critics = TD3Heads(loss.target_qvalue_network_params)
+        targets = loss.target_actor_network_params
+        self._target_networks = tuple(
+            with_tensors_of(network, targets, "module", str(i), "module")
+            for i, network in enumerate(self._networks)
+        )
 
     def _make_adam(self, config: TD3Config) -> torch.optim.AdamW:
         tuned = {id(p) for encoder in self.encoders for p in encoder.parameters()}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mtm.inference.encoders import StateActionEncoder, StateEncoder
+from mtm.research.baselines.stacked import layers_of, linear
 from mtm.research.baselines.td3_config import TD3Config
 from mtm.research.perceptron import normalised_perceptron
 from mtm.runs.run import Run
@@ -73,6 +77,25 @@ def head(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
             nn.init.orthogonal_(layer.weight)
             nn.init.zeros_(layer.bias)
     return layers
+
+
+class TD3Heads:
+    """What `head` makes, with TorchRL's parameters; several of them work side by side.
+
+    Args:
+        parameters: TorchRL's, of one or of several heads.
+    """
+
+    def __init__(self, parameters: Any) -> None:
+        parts = [(one["weight"], one["bias"]) for one in layers_of(parameters).values()]
+        self._first, self._norm, self._second, self._out = parts
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(B, inputs) to (B, outputs), or to (heads, B, outputs)."""
+        x = linear(x, *self._first)
+        weight, bias = (part.unsqueeze(-2) for part in self._norm)
+        x = torch.tanh(F.layer_norm(x, x.shape[-1:]) * weight + bias)
+        return linear(torch.relu(linear(x, *self._second)), *self._out)
 
 
 def frozen_observer(config: TD3Config, run: Run | None) -> StateEncoder | None:

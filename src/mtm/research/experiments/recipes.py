@@ -23,6 +23,7 @@ NAMES = {
     "mlp": "MLP",
     "bc10": "10 %BC",
     "dt": "DT",
+    "tt": "Trajectory Transformer",
     "iql": "IQL",
     "cql": "CQL",
     "td3_bc": "TD3+BC",
@@ -34,7 +35,7 @@ NAMES = {
 WHAT_ACTING_SEES = (
     "RCBC of MTM, S-MTM and MLP sees the current state and return alone, though S-MTM's mask also "
     "shows it the past; so does two-stage acting. BC of MTM and S-MTM sees past states and "
-    "actions, DT its own context."
+    "actions, DT and the Trajectory Transformer a context of their own."
 )
 """A note for every page on which they act."""
 

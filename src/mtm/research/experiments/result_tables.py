@@ -17,8 +17,6 @@ CHECKPOINTS: tuple[Which, ...] = get_args(Which)
 ERRORS = tuple(task for task in CAPABILITIES if task in PREDICTION_TASKS)
 """Tasks that are measured as errors: lower is better."""
 
-NOT_RUN = "not run"
-
 
 @dataclass(frozen=True)
 class Table:
