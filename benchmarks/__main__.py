@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import (
+    acting,
     evaluation,
     growth,
     members,
@@ -30,8 +31,8 @@ from benchmarks.timing import Row, peak_flops
 from mtm.research.experiments.provenance import here
 
 PARTS = (
-    *("training", "reference", "sampling", "evaluation", "representation", "updates"),
-    *("startup", "scaling", "growth", "members"),
+    *("training", "reference", "sampling", "evaluation", "acting", "representation"),
+    *("updates", "startup", "scaling", "growth", "members"),
 )
 
 
@@ -40,6 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench ARGS=...", description=__doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--reference", type=Path, help="a checkout of facebookresearch/mtm")
+    parser.add_argument("--before", type=Path, help="a checkout of an older commit, for acting")
     parser.add_argument("--out", type=Path, default=Path("runs/bench"))
     arguments = parser.parse_args()
     console = Console(highlight=False)
@@ -51,6 +53,7 @@ def main() -> None:
         "reference": lambda: reference.measure(arguments.reference),
         "sampling": sampling.measure,
         "evaluation": evaluation.measure,
+        "acting": lambda: acting.measure(arguments.before),
         "representation": representation.measure,
         "updates": updates.measure,
         "startup": startup.measure,

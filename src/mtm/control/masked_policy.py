@@ -192,6 +192,8 @@ class MaskedPolicy:
         self._targets = np.array([np.nan if w.target is None else w.target for w in ways])
         self._guidance = np.array([w.guidance for w in ways])
         self._first = np.array([w.first or "" for w in ways])
+        self._asks_first = any(w.first for w in ways)
+        self._guided = np.flatnonzero(~np.isnan(self._targets) & (self._guidance != 1))
         self._rows = np.arange(len(ways))
         self._asked: _Asked | None = None
 
@@ -207,12 +209,12 @@ class MaskedPolicy:
 
     def _ask_first(self) -> Arrays:
         """The action now, or the states to come, by the capability that each row asks first."""
-        if not self._first.any():
+        if not self._asks_first:
             return {}
         if self._asked is None or not np.array_equal(self._asked.moments, self._filled):
             self._asked = self._asked_now()
         window, (_, visible, wanted, want) = self._window(), self._asked
-        guided = np.flatnonzero(~np.isnan(self._targets) & (self._guidance != 1))
+        guided = self._guided
         if not len(guided):
             return ask(self.run, window, visible, want, wanted)
         rows = np.append(np.arange(len(visible)), guided)  # those once more, without the return
@@ -281,7 +283,7 @@ class MaskedPolicy:
         make up for it by asking for more than the data know, and who is ahead should not slacken.
         Of a sum, or of what is discounted, what is left to earn, within what the data know.
         """
-        targets = np.nan_to_num(self._targets)
+        targets = np.where(np.isnan(self._targets), 0.0, self._targets)
         horizon = self.run.description.data.get("returns_horizon")
         if horizon and self._discount < 1:
             left = (targets * horizon - self._gained) / self._worth()

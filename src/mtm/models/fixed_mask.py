@@ -36,8 +36,8 @@ MOST_MASKS_KEPT = 64
 class FixedMask(nn.Module):
     """A network that is asked one question, of whatever values.
 
-    The weights are the network's own. What is made of them beforehand is not made anew when they
-    change; those of a loaded run do not, and `is_outdated` tells.
+    The weights are the network's own. What is made of some of them beforehand is not made anew when
+    they change; those of a loaded run do not, and `is_outdated` tells.
 
     Args:
         network: In evaluation mode.
@@ -67,16 +67,16 @@ class FixedMask(nn.Module):
                 if has_line(m) and m.name in self.inputs:
                     here = visible[:, alone.modalities.index(m)]
                     self.lines[m.name] = _Line(here, times)
-            self._weights = tuple(network.parameters())
-            self.to(self._weights[0].device)
-        self._made_of = self._state()
+            self.to(next(network.parameters()).device)
+        self._state_before = self._state()
 
     def is_outdated(self) -> bool:
-        """Whether weights have changed, or moved, since this was made."""
-        return self._state() != self._made_of
+        """Whether weights that this is made of have changed, or moved, since."""
+        return self._state() != self._state_before
 
     def _state(self) -> list[object]:
-        return [self._weights[0].device, *(weight._version for weight in self._weights)]
+        made_of = self.network.made_of
+        return [made_of[0].device, *[weight._version for weight in made_of]]
 
     def forward(self, values: Mapping[str, Tensor]) -> Predictions:
         """Predict the wanted tokens.

@@ -37,6 +37,7 @@ class FixedMLP(nn.Module):
             torch.cat([numbers[:0, 0], *(by_name[m.name][list(ts)].flatten() for m, ts in chosen)])
             for chosen in (self.shown, self.asked)
         )
+        self.made_of = (first.weight, first.bias, last.weight, last.bias)
         hold(
             self,
             weight_in=first.weight[..., given],

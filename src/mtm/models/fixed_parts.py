@@ -42,6 +42,29 @@ class Pick(nn.Module):
         return x[:, self.slice] if self.dim == 1 else x[..., self.slice, :]
 
 
+class Quick:
+    """A layer that is called without a module's overhead, a good part of the time of one sample.
+
+    Args:
+        layer: Of whatever kind; plain linear layers and norms are the quick ones.
+    """
+
+    def __init__(self, layer: nn.Module) -> None:
+        self._layer, self._kind = layer, type(layer)
+        if self._kind is nn.Linear or self._kind is nn.LayerNorm:
+            self._weight, self._bias = layer.weight, layer.bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """What the layer gives; while it is exported, as a module, whose weights are known."""
+        if self._kind is nn.Linear and not torch.compiler.is_compiling():
+            return F.linear(x, self._weight, self._bias)
+        if self._kind is nn.LayerNorm and not torch.compiler.is_compiling():
+            shape, eps = self._layer.normalized_shape, self._layer.eps
+            return torch.layer_norm(x, shape, self._weight, self._bias, eps)
+        out: Tensor = self._layer(x)
+        return out
+
+
 def steps_of(modalities: Sequence[Modality], chosen: Tensor) -> list[Steps]:
     """The chosen tokens, (T, M), of each modality that has some."""
     times = [tuple(column.nonzero().flatten().tolist()) for column in chosen.T]

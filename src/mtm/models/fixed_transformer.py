@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mtm.data.modalities import Modality
 from mtm.models.attention import attend_within
-from mtm.models.fixed_parts import Pick, hold, linear, steps_of
+from mtm.models.fixed_parts import Pick, Quick, hold, linear, steps_of
 from mtm.models.heads import Predictions
 from mtm.models.mtm import MTM
 from mtm.models.transformer import Decoder, Layer
@@ -31,6 +31,19 @@ class FixedTransformer(nn.Module):
         self.encoders = nn.ModuleList(network.encoders[m.name] for m, _ in self.shown)
         self.encoder, self.to_decoder = network.encoder, network.to_decoder
         self.heads = network.heads
+        self._embed = [Quick(layer) for layer in self.encoders]
+        self._layers = [_QuickLayer(layer) for layer in _layers(self.encoder)]
+        self._norm, self._to_decoder = Quick(self.encoder.norm), Quick(self.to_decoder)
+        self._heads = [
+            [Quick(layer) for layer in self.heads[m.name]]  # type: ignore[union-attr]
+            for m, _ in self.asked
+        ]
+        attention = _layers(network.decoder)[0]
+        self.made_of = (
+            *(network.encoder_modality_encoding, network.decoder_modality_encoding),
+            *(network.mask_tokens, *attention.attention_norm.parameters()),
+            *attention.to_queries_keys_values.parameters(),
+        )
         shown, hidden, asked = (_tokens(chosen) for chosen in (visible, ~visible, wanted))
         encoder_positions, decoder_positions = (
             network.positions(encoding, T).flatten(-3, -2).unsqueeze(-3)  # (1, L, D)
@@ -59,8 +72,10 @@ class FixedTransformer(nn.Module):
         x = self.decoder(self._encode(shown, batch))  # (B, W, D)
         sizes = [len(times) for _, times in self.asked]
         parts = torch.split_with_sizes(x, sizes, dim=-2) if len(sizes) > 1 else [x]
-        for (m, _), part in zip(self.asked, parts, strict=True):
-            self.heads.read(m, self.heads[m.name](part), predictions)
+        for (m, _), part, head in zip(self.asked, parts, self._heads, strict=True):
+            for layer in head:
+                part = layer(part)
+            self.heads.read(m, part, predictions)
         return predictions
 
     def _encode(self, shown: Mapping[str, Tensor], batch: int) -> Tensor:
@@ -70,17 +85,15 @@ class FixedTransformer(nn.Module):
             return self.decoder_positions.new_empty(*leading, 0, self.width)
         tokens = [
             embed(_as_numbers(m, shown[m.name])).view(*leading, len(times), self.width)
-            for embed, (m, times) in zip(self.encoders, self.shown, strict=True)
+            for embed, (m, times) in zip(self._embed, self.shown, strict=True)
         ]
         x = (torch.cat(tokens, dim=-2) if len(tokens) > 1 else tokens[0]) + self.encoder_positions
-        for layer in _layers(self.encoder):
+        for layer in self._layers:
             if x.shape[-2] == 1:  # a token alone attends to itself
-                values = layer.project(layer.attention_norm(x), slice(2 * self.width, None))
-                x = _on(layer, x, values)
+                x = layer.on(x, layer.values(x))
             else:
-                x = _attend_and_on(layer, x, *_queries_keys_values(layer, x))
-        out: Tensor = self.to_decoder(self.encoder.norm(x)) + self.decoder_positions
-        return out
+                x = layer.attend_and_on(x, *layer.queries_keys_values(x))
+        return self._to_decoder(self._norm(x)) + self.decoder_positions
 
 
 class FixedDecoder(nn.Module):
@@ -98,23 +111,21 @@ class FixedDecoder(nn.Module):
     def __init__(self, decoder: Decoder, blank: Tensor, rows: Sequence[int]) -> None:
         super().__init__()
         self.layers, self.norm, self.pick = decoder.layers, decoder.norm, Pick(rows, dim=-2)
-        first = _layers(decoder)[0]
-        features = first.to_queries_keys_values(first.attention_norm(blank))
-        hold(self, blank=blank, features=features)  # (1, L - K, 3 D)
+        self._layers = [_QuickLayer(layer) for layer in _layers(decoder)]
+        hold(self, blank=blank, features=self._layers[0].features(blank))  # (1, L - K, 3 D)
 
     def forward(self, own: Tensor) -> Tensor:
         """The wanted tokens, (B, W, D), from the visible ones, (B, K, D)."""
         leading = own.shape[:-2]
-        layer, *others = _layers(self)
-        features = layer.to_queries_keys_values(layer.attention_norm(own))
-        features = torch.cat([features, self.features.expand(*leading, -1, -1)], dim=-2)
+        layer, *others = self._layers
+        features = torch.cat([layer.features(own), self.features.expand(*leading, -1, -1)], dim=-2)
         q, k, v = features.chunk(3, dim=-1)  # (B, L, D) each
         x = torch.cat([own, self.blank.expand(*leading, -1, -1)], dim=-2)  # (B, L, D)
         for following in others:
-            x = _attend_and_on(layer, x, q, k, v)
+            x = layer.attend_and_on(x, q, k, v)
             layer = following
-            q, k, v = _queries_keys_values(layer, x)
-        decoded: Tensor = self.norm(_attend_and_on(layer, self.pick(x), self.pick(q), k, v))
+            q, k, v = layer.queries_keys_values(x)
+        decoded: Tensor = self.norm(layer.attend_and_on(self.pick(x), self.pick(q), k, v))
         return decoded
 
 
@@ -140,10 +151,11 @@ class HiddenDecoder(nn.Module):
     def __init__(self, decoder: Decoder, blank: Tensor, rows: Sequence[int]) -> None:
         super().__init__()
         (self.layer,), self.norm = _layers(decoder), decoder.norm
+        self._layer, self._norm = _QuickLayer(self.layer), Quick(self.norm)
         H, D = self.layer.heads, blank.shape[-1]
         project = self.layer.to_queries_keys_values
-        features = project(self.layer.attention_norm(blank))  # (1, L - K, 3 D)
-        q, k, v = (_by_head(part, H) for part in features.chunk(3, dim=-1))
+        parts = self._layer.queries_keys_values(blank)  # (1, L - K, D) each
+        q, k, v = (_by_head(part, H) for part in parts)
         q = q[..., rows, :, :] / math.sqrt(D // H)  # (1, W, H, D/H)
         scores = torch.einsum("...whd,...lhd->...whl", q, k)
         _, weight_k, weight_v = project.weight.chunk(3, dim=-2)  # (D, D)
@@ -164,7 +176,7 @@ class HiddenDecoder(nn.Module):
         """The wanted tokens, (B, W, D), from the visible ones, (B, K, D)."""
         leading, (K, D) = own.shape[:-2], own.shape[-2:]
         W, H = self.common_values.shape[-3:-1]
-        features = linear(self.layer.attention_norm(own), self.weight, self.bias)
+        features = linear(self._layer.attention_norm(own), self.weight, self.bias)
         scores, v = torch.split_with_sizes(features, [W * H, D], dim=-1)
         scores = torch.cat([scores, self.common_scores.expand(*leading, 1, W * H)], dim=-2)
         weights = scores.softmax(dim=-2).view(*leading, K + 1, W, H)
@@ -172,25 +184,39 @@ class HiddenDecoder(nn.Module):
         # (B, K, W, H, 1) times (B, K, 1, H, D/H)
         mixed = (mine.unsqueeze(-1) * v.view(*leading, K, 1, H, D // H)).sum(dim=-4)
         mixed = torch.addcmul(mixed, common.squeeze(-3).unsqueeze(-1), self.common_values)
-        x = _on(self.layer, self.wanted, mixed.view(*leading, W, D))
-        decoded: Tensor = self.norm(x)
-        return decoded
+        return self._norm(self._layer.on(self.wanted, mixed.view(*leading, W, D)))
 
 
-def _queries_keys_values(layer: Layer, x: Tensor) -> Sequence[Tensor]:
-    return layer.to_queries_keys_values(layer.attention_norm(x)).chunk(3, dim=-1)  # type: ignore[no-any-return]
+class _QuickLayer:
+    """The parts of a layer, (B, tokens, D) to the same unless said otherwise."""
 
+    def __init__(self, layer: Layer) -> None:
+        self._whole, self._heads = layer, layer.heads
+        self.attention_norm = Quick(layer.attention_norm)
+        self._to_queries_keys_values = Quick(layer.to_queries_keys_values)
+        self._from_heads, self._mlp_norm = Quick(layer.from_heads), Quick(layer.mlp_norm)
+        self._mlp_in, self._mlp_out = Quick(layer.mlp_in), Quick(layer.mlp_out)
 
-def _attend_and_on(layer: Layer, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """A layer from its attention on, of the tokens that have queries."""
-    return _on(layer, x, attend_within(q, k, v, layer.heads))
+    def features(self, x: Tensor) -> Tensor:
+        """Queries, keys and values side by side, (B, tokens, 3 D)."""
+        return self._to_queries_keys_values(self.attention_norm(x))
 
+    def queries_keys_values(self, x: Tensor) -> Sequence[Tensor]:
+        """The three of them."""
+        return self.features(x).chunk(3, dim=-1)
 
-def _on(layer: Layer, x: Tensor, mixed: Tensor) -> Tensor:
-    """What follows attention in a layer."""
-    x = x + layer.from_heads(mixed)
-    out: Tensor = x + layer.mlp_out(F.gelu(layer.mlp_in(layer.mlp_norm(x))))
-    return out
+    def values(self, x: Tensor) -> Tensor:
+        """The values alone."""
+        return self._whole.project(self.attention_norm(x), slice(2 * x.shape[-1], None))
+
+    def attend_and_on(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """The layer from its attention on, of the tokens that have queries."""
+        return self.on(x, attend_within(q, k, v, self._heads))
+
+    def on(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """What follows attention."""
+        x = x + self._from_heads(mixed)
+        return x + self._mlp_out(F.gelu(self._mlp_in(self._mlp_norm(x))))
 
 
 def _layers(part: nn.Module) -> list[Layer]:
