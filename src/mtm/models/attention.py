@@ -74,6 +74,25 @@ def attend_from(
     return torch.cat(parts) if len(parts) != 1 else parts[0]
 
 
+def attend_within(q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
+    """Attention of some tokens of each sample to others, of which all samples have equally many.
+
+    Args:
+        q: (..., Q, D).
+        k: (..., K, D).
+        v: (..., K, D).
+        heads: H.
+
+    Returns:
+        (..., Q, D).
+    """
+    q, k, v = (part.unflatten(-1, (heads, -1)) for part in (q, k, v))  # (..., tokens, H, D/H)
+    if k.shape[-3] == 2:
+        return _attend_to_two(q, k, v, dim=-3).flatten(-2)
+    q, k, v = (part.transpose(-3, -2) for part in (q, k, v))  # (..., H, tokens, D/H)
+    return F.scaled_dot_product_attention(q, k, v).transpose(-3, -2).flatten(-2)
+
+
 def _suit_products(packed: Tensor, layout: Layout) -> bool:
     """Whether plain products are faster: short sequences, on a CPU.
 
@@ -156,7 +175,7 @@ def _mix(
 ) -> Tensor:
     """Attention within the rows of a block, (S, H, K, D/H) each, to its tokens, (packed, D)."""
     if k.shape[2] == 2 and may_attend is None and not dropout:
-        mixed = _attend_to_two(q, k, v)
+        mixed = _attend_to_two(q, k, v, dim=2)
     else:
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=may_attend, dropout_p=dropout)
     mixed = mixed.transpose(1, 2).reshape(block.count * block.width, -1)  # (S * K, D)
@@ -171,12 +190,12 @@ def _by_head(packed: Tensor, block: Block, heads: int, parts: int) -> Tensor:
     return packed.view(S, K, parts, heads, -1).permute(2, 0, 3, 1, 4)
 
 
-def _attend_to_two(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Attention to two tokens, (S, H, 2, D/H) each: a softmax of two is a sigmoid of their gap.
+def _attend_to_two(q: Tensor, k: Tensor, v: Tensor, dim: int) -> Tensor:
+    """Attention to two tokens, which lie along an axis: a softmax of two is a sigmoid of their gap.
 
     For pairs it is no slower than PyTorch's kernel, which cannot be mapped over (`torch.vmap`), as
     libraries do with the networks of several critics.
     """
-    k1, k2, v1, v2 = k[:, :, :1], k[:, :, 1:], v[:, :, :1], v[:, :, 1:]  # (S, H, 1, D/H)
+    (k1, k2), (v1, v2) = k.split(1, dim), v.split(1, dim)  # (S, H, 1, D/H)
     gap = (q * (k1 - k2)).sum(dim=-1, keepdim=True) * _scale(q)  # (S, H, 2, 1)
     return torch.lerp(v2, v1, gap.sigmoid())

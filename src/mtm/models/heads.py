@@ -89,16 +89,20 @@ class Heads(nn.ModuleDict):
                     continue
                 out = self[m.name](take(decoded, rows))  # (rows, outputs)
                 out = put(out, wanted.tokens[rows] // M, B * T).view(B, T, -1)
-            if m.kind == "discrete":
-                predictions.values[m.name] = out
-                continue
-            predictions.values[m.name] = _unflatten(out[..., : m.size], m)
-            if self._config.predict_variance:
-                bounded = _bounded(out[..., m.size : 2 * m.size])
-                predictions.log_variances[m.name] = _unflatten(bounded, m)
-            if has_expectile(m, self._config):
-                predictions.expectiles[m.name] = _unflatten(out[..., -m.size :], m)
+            self.read(m, out, predictions)
         return predictions
+
+    def read(self, m: Modality, out: Tensor, predictions: Predictions) -> None:
+        """Note what a modality's head gives, (..., outputs), among the predictions."""
+        if m.kind == "discrete":
+            predictions.values[m.name] = out
+            return
+        predictions.values[m.name] = _unflatten(out[..., : m.size], m)
+        if self._config.predict_variance:
+            bounded = _bounded(out[..., m.size : 2 * m.size])
+            predictions.log_variances[m.name] = _unflatten(bounded, m)
+        if has_expectile(m, self._config):
+            predictions.expectiles[m.name] = _unflatten(out[..., -m.size :], m)
 
 
 def has_expectile(modality: Modality, config: ModelConfig) -> bool:

@@ -19,9 +19,14 @@ def add_lines(
 ) -> None:
     """Make predicted changes of states into states, in place; `visible` (B, T, M) is on the CPU."""
     for i, m in enumerate(modalities):
-        if m.role == "state" and m.kind == "continuous" and m.name in predictions:
+        if has_line(m) and m.name in predictions:
             line = between_visible(values[m.name], visible[:, :, i])
             predictions[m.name] = predictions[m.name] + line
+
+
+def has_line(m: Modality) -> bool:
+    """Whether a modality is predicted as changes from a line."""
+    return m.role == "state" and m.kind == "continuous"
 
 
 def between_visible(values: Tensor, visible: Tensor) -> Tensor:

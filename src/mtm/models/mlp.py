@@ -33,7 +33,7 @@ class MLP(nn.Module):
         super().__init__()
         self.modalities, self.config = tuple(modalities), config
         self.members = 1  # more where `mtm.models.members` stacks several networks
-        self._sizes = [_outputs(m) for m in modalities]
+        self._sizes = [token_size(m) for m in modalities]
         step = sum(self._sizes)
         widths = [config.segment_length * step, *[config.width] * config.encoder_layers]
         self.hidden = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(widths))
@@ -76,7 +76,8 @@ class MLP(nn.Module):
         return [*self.input_layers(), self.out]
 
 
-def _outputs(modality: Modality) -> int:
+def token_size(modality: Modality) -> int:
+    """Numbers that a token is, given and predicted."""
     return modality.classes if modality.kind == "discrete" else modality.size
 
 

@@ -9,6 +9,7 @@ Letters: E members, n rows of each, C features.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -21,11 +22,11 @@ class StackedLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Rows (E * n, C) to (E * n, outputs); there may be several axes of rows."""
-        return _products(x, self.weight, self.bias)
+        return products(x, self.weight, self.bias)
 
     def part(self, x: Tensor, outputs: slice) -> Tensor:
         """Some of the outputs only."""
-        return _products(x, self.weight[:, outputs], self.bias[:, outputs])
+        return products(x, self.weight[:, outputs], self.bias[:, outputs])
 
 
 class SharedLinear(StackedLinear):
@@ -34,7 +35,7 @@ class SharedLinear(StackedLinear):
     def forward(self, x: Tensor) -> Tensor:
         """Rows (n, C) to (E * n, outputs); there may be several axes of rows."""
         members = x.expand(len(self.weight), *x.shape)
-        return _products(members.flatten(0, 1), self.weight, self.bias)
+        return products(members.flatten(0, 1), self.weight, self.bias)
 
 
 class SharedEmbedding(nn.Embedding):
@@ -98,7 +99,9 @@ def _stacked(layer: nn.Linear | nn.Embedding | nn.LayerNorm, *, shared: bool) ->
     return made
 
 
-def _products(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    rows = x.reshape(len(weight), -1, x.shape[-1])  # (E, n, C)
+def products(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Rows (E * n, C) times weights (E, outputs, C); there may be several axes of rows."""
+    E = len(weight)
+    rows = x.reshape(E, math.prod(x.shape[:-1]) // E, x.shape[-1])  # (E, n, C)
     out = torch.baddbmm(bias.unsqueeze(1), rows, weight.mT)  # (E, n, outputs)
     return out.view(*x.shape[:-1], weight.shape[1])
