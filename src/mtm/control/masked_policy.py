@@ -145,6 +145,13 @@ class MaskedPolicy:
         """Remember these as the actions of the current step, whatever `act` has chosen."""
         self._past_actions[np.arange(len(actions)), self._filled] = actions
 
+    def shows(self, filled: int) -> BoolArray:
+        """Which tokens a row of the first way knows that remembers so many steps, (T, M)."""
+        twin = MaskedPolicy(self.run, self.ways[:1])
+        twin._filled[:] = filled
+        known: BoolArray = twin._window()[1][0]
+        return known
+
     def deviations(self) -> NDArray[np.float32] | None:
         """The standard deviation that the model expects of the actions that `act` chose last.
 

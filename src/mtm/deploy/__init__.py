@@ -1,8 +1,8 @@
 """Out of the lab: a run's capabilities as ONNX graphs, and a runtime without PyTorch.
 
-    export(run, "robot", ["rcbc"])       writes them, where PyTorch and the extra `export` are
-    policy = load("robot")               acts, where only NumPy and the extra `deploy` are
-    model = load_model("robot", "fd")    answers
+export(run, "robot", ["rcbc"])       writes them, where PyTorch and the extra `export` are
+policy = load("robot")               acts, where only NumPy and the extra `deploy` are
+model = load_model("robot", "fd")    answers
 """
 
 from __future__ import annotations

@@ -141,9 +141,7 @@ class ExportedPolicy:
         return chosen
 
 
-def load(
-    path: str | Path, capability: str | None = None, *, threads: int = 1
-) -> ExportedPolicy:
+def load(path: str | Path, capability: str | None = None, *, threads: int = 1) -> ExportedPolicy:
     """Load a policy that `mtm export` wrote.
 
     Args:

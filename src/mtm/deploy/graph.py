@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from mtm.core.errors import ConfigError, RunError, require
 from mtm.deploy.policy_file import GraphFile, PolicyFile, Port
 
+BATCH = "batch"
+"""How graphs call their first axis, which may have any length."""
+
 
 class Graph:
     """A graph that is ready to answer.
@@ -67,8 +70,8 @@ _TYPES = {"float32": "tensor(float)", "int64": "tensor(int64)", "bool": "tensor(
 
 
 def _check(file: str, found: list[Any], described: tuple[Port, ...]) -> None:
-    """Raise `RunError` unless a graph has the ports that it is described with."""
-    has = [(port.name, port.type, tuple(port.shape[1:])) for port in found]
-    said = [(port.name, _TYPES.get(port.type), port.shape) for port in described]
+    """Raise `RunError` unless a graph has the ports that it is described with, for any batch."""
+    has = [(port.name, port.type, tuple(port.shape)) for port in found]
+    said = [(port.name, _TYPES.get(port.type), (BATCH, *port.shape)) for port in described]
     if has != said:
         raise RunError(f"{file} has the inputs or outputs {has}, policy.json says {said}.")

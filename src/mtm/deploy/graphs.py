@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from mtm.data.modalities import BoolArray, Modality
 from mtm.data.normalizer import Normalizer
 from mtm.deploy.policy_file import FEATURES, PREDICTED, VISIBLE, Port
-from mtm.inference.encoders import StateEncoder
 from mtm.models.fixed_mask import FixedMask
 from mtm.models.heads import Predictions
 from mtm.models.members import Members, combined
 from mtm.models.mtm import MTM
-from mtm.models.reference import predict_densely
+from mtm.models.reference import encode_densely, predict_densely
 from mtm.runs.run import Run
 
 
@@ -104,8 +103,7 @@ class AnyMaskGraph(Graphed):
         """Raw values, (B, T, *shape) each, and the mask, (B, T, M), to predictions of all."""
         *given, visible = values
         normalized = {
-            m.name: self.units.normalized(m, v)
-            for m, v in zip(self.modalities, given, strict=True)
+            m.name: self.units.normalized(m, v) for m, v in zip(self.modalities, given, strict=True)
         }
         each = [predict_densely(network, normalized, visible) for network in self.networks]  # type: ignore[arg-type]
         found = each[0]
@@ -123,14 +121,27 @@ class EncoderGraph(Graphed):
 
     def __init__(self, run: Run) -> None:
         super().__init__()
-        self.encoder = StateEncoder(run)
-        (m,) = self.encoder.modalities
-        self.inputs = (Port(m.name, _type(m), m.shape),)
-        self.outputs = (Port(PREDICTED + FEATURES, "float32", (self.encoder.features,)),)
+        self.state = run.modalities.only("state")
+        self.place = run.modalities.place(self.state.name)
+        self.units = _Units([self.state], run.normalizer)
+        self.networks = nn.ModuleList(_networks(run))
+        features = len(self.networks) * run.transformer.config.width
+        self.inputs = (Port(self.state.name, _type(self.state), self.state.shape),)
+        self.outputs = (Port(PREDICTED + FEATURES, "float32", (features,)),)
 
-    def forward(self, states: Tensor) -> tuple[Tensor, ...]:
-        """Raw states, (B, *shape), to features, (B, features)."""
-        return (self.encoder(states),)
+    def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
+        """Raw states, (B, *shape), to features, (B, features), those of members side by side."""
+        (states,) = values
+        normalized = self.units.normalized(self.state, states)
+        latents = [self._encode(network, normalized) for network in self.networks]  # type: ignore[arg-type]
+        return (torch.cat(latents, dim=1),)
+
+    def _encode(self, network: MTM, states: Tensor) -> Tensor:
+        embed = network.encoders[self.state.name]
+        token = embed(states if self.state.kind == "discrete" else states.flatten(1))  # (B, D)
+        position = network.positions(network.encoder_modality_encoding, 1)[0, self.place]
+        alone = torch.ones(1, 1, 1, dtype=torch.bool)
+        return encode_densely(network, (token + position).unsqueeze(1), alone).squeeze(1)
 
 
 class _Units(nn.Module):

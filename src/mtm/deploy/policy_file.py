@@ -170,7 +170,11 @@ def read_policy_file(path: str | Path) -> PolicyFile:
         ) from error
     except (OSError, ValueError) as error:
         raise RunError(f"{file} cannot be read: {error}.") from error
-    if isinstance(plain, dict) and isinstance(plain.get("format"), int) and plain["format"] > FORMAT:
+    if (
+        isinstance(plain, dict)
+        and isinstance(plain.get("format"), int)
+        and plain["format"] > FORMAT
+    ):
         raise RunError(
             f"{file} has format {plain['format']}, this version of mtm reads up to {FORMAT}. Use a "
             "newer version."

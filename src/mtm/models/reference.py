@@ -35,9 +35,7 @@ def predict_densely(model: MTM, values: Mapping[str, Tensor], visible: Tensor) -
     positions = model.positions(model.encoder_modality_encoding, T).view(L, D)
     x = model.encoders(values, visible).view(B, L, D) + positions
     may_attend = shown.mT | torch.eye(L, dtype=torch.bool)  # (B, L, L)
-    for layer in model.encoder.layers:
-        x = _layer(layer, x, may_attend)  # type: ignore[arg-type]
-    latent = model.encoder.norm(x)
+    latent = encode_densely(model, x, may_attend)
 
     # The decoder sees the latent of visible tokens, and the modality's mask token for the others.
     positions = model.positions(model.decoder_modality_encoding, T).view(L, D)
@@ -55,6 +53,21 @@ def predict_densely(model: MTM, values: Mapping[str, Tensor], visible: Tensor) -
                 line = line_weights(here) @ shown_values  # (B, T, size)
                 predictions.values[m.name] = predictions.values[m.name] + line.view(B, T, *m.shape)
     return predictions
+
+
+def encode_densely(model: MTM, tokens: Tensor, may_attend: Tensor) -> Tensor:
+    """The encoder's output for tokens with their encodings, (B, L, D) to (B, L, D).
+
+    Args:
+        model: The weights.
+        tokens: Embedded values, with the encodings of time and modality.
+        may_attend: Which token (row) may look at which (column), (B, L, L).
+    """
+    x = tokens
+    for layer in model.encoder.layers:
+        x = _layer(layer, x, may_attend)  # type: ignore[arg-type]
+    latent: Tensor = model.encoder.norm(x)
+    return latent
 
 
 def line_weights(visible: Tensor) -> Tensor:
