@@ -11,13 +11,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mtm.core.export_config import ExportConfig
     from mtm.deploy.export import export
     from mtm.deploy.exported_model import ExportedModel, load_model
     from mtm.deploy.exported_policy import ExportedPolicy, load
 
-__all__ = ["ExportedModel", "ExportedPolicy", "export", "load", "load_model"]
+__all__ = ["ExportConfig", "ExportedModel", "ExportedPolicy", "export", "load", "load_model"]
 
 _HOMES = {
+    "ExportConfig": "mtm.core.export_config",
     "ExportedModel": "mtm.deploy.exported_model",
     "ExportedPolicy": "mtm.deploy.exported_policy",
     "export": "mtm.deploy.export",

@@ -19,12 +19,10 @@ import torch
 
 from mtm.control import policies
 from mtm.control.masked_policy import MaskedPolicy
-from mtm.control.return_targets import TargetSpec
 from mtm.core.atomic_write import appearing, refuse_existing
-from mtm.core.errors import ConfigError, RunError, require, unknown
-from mtm.core.names import EXPORTABLE
+from mtm.core.errors import ConfigError, RunError, require
+from mtm.core.export_config import ExportConfig
 from mtm.core.versions import versions
-from mtm.data.loading import DataSpec
 from mtm.data.modalities import BoolArray
 from mtm.deploy.exported_policy import ExportedPolicy
 from mtm.deploy.graph import BATCH, Graph
@@ -52,48 +50,10 @@ from mtm.runs.run import Run
 
 OPSET = 20
 """Of ONNX: the first one with GELU, which runtimes know since 2024."""
-TOLERANCE = 1e-5
-"""Up to which a graph may differ from the run; see `mtm.deploy.parity` for the unit."""
 LARGEST_FILE = 2**31 - 1
 """Bytes of an ONNX file, by its format."""
 ROWS_PLAYED = 64
 """Environments in which a policy and its export act side by side."""
-
-
-@dataclass(frozen=True)
-class ExportConfig:
-    """How to export.
-
-    Raises:
-        ConfigError: A capability is unknown, or an option is for none of those that are named.
-    """
-
-    capabilities: tuple[str, ...] = ("rcbc",)
-    """What to export: rcbc, bc, id, fd, represent, impute."""
-    target: TargetSpec = "auto"
-    """Of rcbc, as for `mtm.policies.return_conditioned`."""
-    guidance: float = 1.0
-    """Of rcbc, as for `mtm.policies.return_conditioned`."""
-    history: int | None = None
-    """Past steps that are shown beside the current one; None: none by rcbc and bc, all that fit by
-    fd."""
-    tolerance: float = TOLERANCE
-    """The largest difference from the run that is let pass."""
-    data: DataSpec | None = None
-    """Data to check on; None: the run's held-out segments."""
-
-    def __post_init__(self) -> None:
-        for name in self.capabilities:
-            if name not in EXPORTABLE:
-                raise ConfigError(unknown("capability to export:", name, EXPORTABLE))
-        if not self.capabilities or len(set(self.capabilities)) < len(self.capabilities):
-            raise ConfigError(f"name each capability once, got {self.capabilities}.")
-        if "rcbc" not in self.capabilities and (self.target != "auto" or self.guidance != 1):
-            raise ConfigError("target and guidance are for rcbc, which is not exported.")
-        if self.history is not None and not {"rcbc", "bc", "fd"} & set(self.capabilities):
-            raise ConfigError("history is for rcbc, bc and fd, none of which is exported.")
-        if not 0 <= self.tolerance < np.inf:
-            raise ConfigError(f"tolerance must be a number of at least 0, got {self.tolerance}.")
 
 
 @dataclass(frozen=True)
@@ -208,7 +168,7 @@ def _plan(
     wanted = question.wanted
     if capability == "id":  # what is visible is the same at all moments, so all are answered
         moments = np.arange(T - 1)
-        wanted = NAMED_MASKS["id"].questions(known, T, moments).wanted.any(axis=0)
+        wanted = np.logical_or.reduce(NAMED_MASKS["id"].questions(known, T, moments).wanted)
     return [_Planned(file, FixedMaskGraph(run, question.visible, wanted), question.visible)]
 
 

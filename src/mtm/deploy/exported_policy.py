@@ -58,8 +58,8 @@ class ExportedPolicy:
             np.zeros((n, memory, *m.shape), dtypes[m.kind]) for m in (self.states, self.actions)
         )
         returns = np.full((n, 1), self.target or 0.0, np.float32)
-        counts = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n)
-        self._begin(states, actions, returns, *counts)
+        filled, steps = np.zeros((2, n), np.int64)
+        self._begin(states, actions, returns, filled, steps, np.zeros(n))
 
     def act(self, states: ArrayLike) -> NDArray[Any]:
         """Remember the states and choose an action for each row."""
@@ -96,8 +96,14 @@ class ExportedPolicy:
 
     def keep(self, rows: NDArray[np.int64]) -> None:
         """Go on with these rows only."""
-        kept = (self._states, self._actions, self._asked, self._filled, self._steps, self._gained)
-        self._begin(*(array[rows] for array in kept))
+        self._begin(
+            self._states[rows],
+            self._actions[rows],
+            self._asked[rows],
+            self._filled[rows],
+            self._steps[rows],
+            self._gained[rows],
+        )
 
     def _begin(
         self,

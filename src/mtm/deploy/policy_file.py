@@ -241,6 +241,7 @@ def _check_file_name(name: str) -> None:
 
 def _check_port(found: PolicyFile, port: Port) -> None:
     """Raise `ValueError` unless a port is what the modalities say."""
+    expected: tuple[str, tuple[int, ...]]
     if port.name == VISIBLE:
         expected = ("bool", (found.segment_length, len(found.modalities)))
     elif port.modality == FEATURES and len(port.shape) == 1:
