@@ -86,11 +86,14 @@ def attend_within(q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
     Returns:
         (..., Q, D).
     """
-    q, k, v = (part.unflatten(-1, (heads, -1)) for part in (q, k, v))  # (..., tokens, H, D/H)
+    if k.shape[-2] == 1:
+        return v.expand(q.shape)
+    leading, D = q.shape[:-1], q.shape[-1]
+    q, k, v = (part.view(*part.shape[:-1], heads, D // heads) for part in (q, k, v))
     if k.shape[-3] == 2:
-        return _attend_to_two(q, k, v, dim=-3).flatten(-2)
-    q, k, v = (part.transpose(-3, -2) for part in (q, k, v))  # (..., H, tokens, D/H)
-    return F.scaled_dot_product_attention(q, k, v).transpose(-3, -2).flatten(-2)
+        return _attend_to_two(q, k, v, dim=-3).view(*leading, D)
+    q, k, v = (part.flatten(0, -4).transpose(1, 2) for part in (q, k, v))  # (B, H, tokens, D/H)
+    return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(*leading, D)
 
 
 def _suit_products(packed: Tensor, layout: Layout) -> bool:
@@ -196,6 +199,6 @@ def _attend_to_two(q: Tensor, k: Tensor, v: Tensor, dim: int) -> Tensor:
     For pairs it is no slower than PyTorch's kernel, which cannot be mapped over (`torch.vmap`), as
     libraries do with the networks of several critics.
     """
-    (k1, k2), (v1, v2) = k.split(1, dim), v.split(1, dim)  # (S, H, 1, D/H)
+    (k1, k2), (v1, v2) = k.chunk(2, dim), v.chunk(2, dim)  # (S, H, 1, D/H)
     gap = (q * (k1 - k2)).sum(dim=-1, keepdim=True) * _scale(q)  # (S, H, 2, 1)
     return torch.lerp(v2, v1, gap.sigmoid())
