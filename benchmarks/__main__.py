@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import (
+    deployment,
     evaluation,
     growth,
     members,
@@ -31,7 +32,7 @@ from mtm.research.experiments.provenance import here
 
 PARTS = (
     *("training", "reference", "sampling", "evaluation", "representation", "updates"),
-    *("startup", "scaling", "growth", "members"),
+    *("startup", "scaling", "growth", "members", "deployment"),
 )
 
 
@@ -40,6 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench ARGS=...", description=__doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--reference", type=Path, help="a checkout of facebookresearch/mtm")
+    parser.add_argument("--before", type=Path, help="a checkout to compare the latency with")
     parser.add_argument("--out", type=Path, default=Path("runs/bench"))
     arguments = parser.parse_args()
     console = Console(highlight=False)
@@ -57,6 +59,7 @@ def main() -> None:
         "scaling": scaling.measure,
         "growth": lambda: growth.measure(arguments.out),
         "members": members.measure,
+        "deployment": lambda: deployment.measure(arguments.before),
     }
     for part in arguments.parts:
         if part == "reference" and arguments.reference is None:
