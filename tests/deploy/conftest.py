@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import venv
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,23 +20,25 @@ from mtm.data.trajectories import Metadata, TrajectoryDataset
 from mtm.runs.run import Run
 from mtm.training.train import train
 
-MODEL = ModelConfig(width=16, encoder_layers=1, heads=2)
-CONFIG = TrainConfig(
-    steps=3,
-    batch_size=16,
-    validation_segments=16,
-    validate_every=3,
-    checkpoint_every=3,
-    log_every=3,
-    model=MODEL,
-)
-"""Trains in a second: what is shown here does not depend on how good a model is."""
+
+@pytest.fixture(scope="session")
+def quick() -> TrainConfig:
+    """Trains in a second: what is shown here does not depend on how good a model is."""
+    return TrainConfig(
+        steps=3,
+        batch_size=16,
+        validation_segments=16,
+        validate_every=3,
+        checkpoint_every=3,
+        log_every=3,
+        model=ModelConfig(width=16, encoder_layers=1, heads=2),
+    )
 
 
 @pytest.fixture(scope="session")
-def hopper(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def hopper(quick: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run on numbers."""
-    return train("builtin:hopper", CONFIG, tmp_path_factory.mktemp("hopper") / "run", silent=True)
+    return train("builtin:hopper", quick, tmp_path_factory.mktemp("hopper") / "run", silent=True)
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +51,7 @@ def exported(hopper: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def maze(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def maze(quick: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run of two members on classes with names of their own, whose returns are sums."""
     rng = np.random.default_rng(0)
     lengths = np.array([9, 12, 5, 14, 8, 11])
@@ -69,9 +72,8 @@ def maze(tmp_path_factory: pytest.TempPathFactory) -> Run:
         modalities=modalities,
         metadata=Metadata(horizon=14),
     )
-    config = TrainConfig.from_json({"model": {"members": 2}}, CONFIG)
-    config = TrainConfig.from_json({"returns": {"kind": "sum"}}, config)
-    assert config.returns == ReturnsConfig(kind="sum")
+    model, returns = replace(quick.model, members=2), ReturnsConfig(kind="sum")
+    config = replace(quick, model=model, returns=returns)
     return train(data, config, tmp_path_factory.mktemp("maze") / "run", silent=True)
 
 

@@ -28,8 +28,8 @@ model = mtm.deploy.load_model(folder, "impute")
 filled = model({"states": states[:2, 0]})
 assert np.isfinite(filled["actions"]).all()
 np.save(out, np.stack(actions))
-ours = {name.partition(".")[0] for name, module in sys.modules.items() if "libraries" in (getattr(module, "__file__", "") or "")}
-print(json.dumps(sorted(ours)))
+files = {name: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}
+print(json.dumps(sorted({name.partition(".")[0] for name in files if "libraries" in files[name]})))
 """
 
 
