@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.timing import Row, peak_flops, seconds_in_turns
 from mtm.control import policies
 from mtm.core.config import preset
-from mtm.deploy.export import export
+from mtm.deploy.exporter import export
 from mtm.deploy.graphs import FixedMaskGraph
 from mtm.masks import NAMED_MASKS
 from mtm.runs.run import Run

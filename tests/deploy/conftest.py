@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import venv
 from dataclasses import replace
@@ -19,6 +20,12 @@ from mtm.data.modalities import Modality
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 from mtm.runs.run import Run
 from mtm.training.train import train
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_trace() -> None:
+    """PyTorch writes much about every export to whoever listens, as pytest does."""
+    logging.getLogger("torch.__trace").setLevel(logging.ERROR)
 
 
 @pytest.fixture(scope="session")

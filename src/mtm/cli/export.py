@@ -51,7 +51,7 @@ def main(words: Sequence[str]) -> None:
         tolerance=arguments.tolerance,
         data=arguments.data,
     )
-    from mtm.deploy.export import export
+    from mtm.deploy.exporter import export
 
     written = export(arguments.load(), arguments.out, config)
     check = written.check

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mtm.core.export_config import ExportConfig
-    from mtm.deploy.export import export
+    from mtm.deploy.exporter import export
     from mtm.deploy.exported_model import ExportedModel, load_model
     from mtm.deploy.exported_policy import ExportedPolicy, load
 
@@ -22,7 +22,7 @@ _HOMES = {
     "ExportConfig": "mtm.core.export_config",
     "ExportedModel": "mtm.deploy.exported_model",
     "ExportedPolicy": "mtm.deploy.exported_policy",
-    "export": "mtm.deploy.export",
+    "export": "mtm.deploy.exporter",
     "load": "mtm.deploy.exported_policy",
     "load_model": "mtm.deploy.exported_model",
 }

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mtm.core.errors import DataError
+from mtm.core.errors import DataError, MissingExtraError
 from mtm.core.randomness import Purpose, generator
 from mtm.data.loading import DataSpec
 from mtm.data.modalities import BoolArray, Modality
@@ -48,7 +48,7 @@ def segments_to_check(run: Run, data: DataSpec | None = None) -> tuple[Arrays, s
     """
     try:
         episodes = held_out_episodes(run, data)
-    except DataError:
+    except (DataError, MissingExtraError):
         if data is not None:
             raise
         return _made_up(run), "made up from the statistics of the data, which were not found"

@@ -211,8 +211,17 @@ def _port(plain: Mapping[str, Any]) -> Port:
 
 
 def _acting(plain: Mapping[str, Any]) -> Acting:
-    returns = plain["returns"]
-    return Acting(**{**plain, "returns": None if returns is None else AskedReturns(**returns)})
+    target, rule = plain["target"], plain["returns"]
+    if rule is None:
+        return Acting(int(plain["history"]), target)
+    returns = AskedReturns(
+        discount=float(rule["discount"]),
+        horizon=None if rule["horizon"] is None else int(rule["horizon"]),
+        is_sum=bool(rule["is_sum"]),
+        low=float(rule["low"]),
+        high=float(rule["high"]),
+    )
+    return Acting(int(plain["history"]), None if target is None else float(target), returns)
 
 
 def _checked(found: PolicyFile) -> PolicyFile:
@@ -221,7 +230,7 @@ def _checked(found: PolicyFile) -> PolicyFile:
         raise ValueError(f"segment_length {found.segment_length}, {len(found.graphs)} capabilities")
     for name, graphs in found.graphs.items():
         acting = found.acting.get(name)
-        if len(graphs) != (1 if acting is None else acting.history + 1):
+        if not graphs or len(graphs) != (1 if acting is None else acting.history + 1):
             raise ValueError(f"{name} has {len(graphs)} graphs")
         if acting is not None and (acting.target is None) != (acting.returns is None):
             raise ValueError(f"{name} has a target without a rule, or a rule without a target")
@@ -244,7 +253,7 @@ def _check_port(found: PolicyFile, port: Port) -> None:
     expected: tuple[str, tuple[int, ...]]
     if port.name == VISIBLE:
         expected = ("bool", (found.segment_length, len(found.modalities)))
-    elif port.modality == FEATURES and len(port.shape) == 1:
+    elif port.name == PREDICTED + FEATURES and not port.steps:
         expected = ("float32", port.shape)
     else:
         m = found.modalities.named(port.modality)
