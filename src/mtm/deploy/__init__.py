@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mtm.core.export_config import ExportConfig
-    from mtm.deploy.exporter import export
     from mtm.deploy.exported_model import ExportedModel, load_model
     from mtm.deploy.exported_policy import ExportedPolicy, load
+    from mtm.deploy.exporter import export
 
 __all__ = ["ExportConfig", "ExportedModel", "ExportedPolicy", "export", "load", "load_model"]
 
