@@ -21,6 +21,13 @@ TOGETHER = {1: 100, 256: 5}
 """Batch -> actions in a turn."""
 
 
+def shortened(config: Any) -> Any:
+    """The same settings for two steps: how good a model is does not matter here."""
+    few = dict.fromkeys(("steps", "validate_every", "checkpoint_every", "log_every"), 2)
+    optimizer = replace(config.optimizer, warmup_steps=1)
+    return replace(config, **few, validation_segments=64, optimizer=optimizer)
+
+
 def main() -> None:
     """Act whenever it is this program's turn, and tell the seconds of an action."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -57,10 +64,9 @@ def _policy(arguments: argparse.Namespace) -> Any:
         return mtm.deploy.load(arguments.folder, threads=threads)
     if arguments.folder is not None:
         run = mtm.load_run(arguments.folder)
-    else:  # another version may not read the runs of this one; how good it is does not matter
-        few = {"steps": 2, "validate_every": 2, "checkpoint_every": 2, "log_every": 2}
+    else:  # another version may not read the runs of this one
         with tempfile.TemporaryDirectory() as folder:
-            config = replace(mtm.preset("cpu"), **few)
+            config = shortened(mtm.preset("cpu"))
             run = mtm.train("builtin:hopper", config, Path(folder) / "run", silent=True)
     policies = getattr(mtm, "policies", None) or importlib.import_module("mtm.policies")
     return policies.return_conditioned(run)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.acting_process import shortened
 from benchmarks.timing import Row, peak_flops, seconds_in_turns
 from mtm.control import policies
 from mtm.core.config import preset
@@ -35,8 +35,7 @@ def measure(before: Path | None = None) -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
-        config = replace(preset("cpu"), steps=2, validate_every=2, checkpoint_every=2, log_every=2)
-        run = train("builtin:hopper", config, out / "run", silent=True)
+        run = train("builtin:hopper", shortened(preset("cpu")), out / "run", silent=True)
         export(run, out / "exported")
         for batch in BATCHES:
             rows += _latencies(run, out, batch, before)
