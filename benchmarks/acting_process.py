@@ -61,23 +61,23 @@ def main() -> None:
     parser.add_argument("what", choices=("action", "rollout"))
     parser.add_argument("--batch", type=int, default=1, help="environments of an action")
     parser.add_argument("--random", action="store_true", help="roll out without a model")
+    parser.add_argument("--exported", type=Path, help="act with what was exported into a folder")
     parser.add_argument("--source", type=Path, help="a checkout; this code's if none is given")
     arguments = parser.parse_args()
     if arguments.source is not None:
         sys.path.insert(0, str(arguments.source / "src"))
-    run = _small_training()
     if arguments.what == "action":
         torch.set_num_threads(1)
-        turn = _action(run, arguments.batch)
+        turn = _action(_policy(arguments.exported), arguments.batch)
     else:
-        turn = _rollout(run, random=arguments.random)
+        turn = _rollout(small_training(), random=arguments.random)
     seconds = 0.0
     while True:
         take_turn(seconds)
         seconds = turn()
 
 
-def _small_training() -> Any:
+def small_training() -> Any:
     """A run of the `cpu` size; what it has learned does not matter."""
     import mtm
 
@@ -88,9 +88,16 @@ def _small_training() -> Any:
         return mtm.train("builtin:hopper", config, Path(folder) / "run", silent=True)
 
 
-def _action(run: Any, batch: int) -> Callable[[], float]:
+def _policy(exported: Path | None) -> Any:
+    if exported is None:
+        return _module("policies").return_conditioned(small_training(), "fraction:0.9")
+    from mtm import deploy
+
+    return deploy.load(exported)
+
+
+def _action(policy: Any, batch: int) -> Callable[[], float]:
     """Seconds of a return-conditioned action in so many environments, amid their episodes."""
-    policy = _module("policies").return_conditioned(run, "fraction:0.9")
     policy.reset(batch)
     states = np.random.default_rng(0).normal(size=(batch, 11)).astype(np.float32)
     rewards, dones = np.ones(batch), np.zeros(batch, bool)

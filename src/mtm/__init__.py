@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mtm import masks
+    from mtm import deploy, masks
     from mtm.control import policies
     from mtm.control.rollout import rollout
     from mtm.core.config import (
@@ -91,7 +91,7 @@ _HOMES = {
 }
 """Public name -> its module, and the name there if it is another."""
 
-_MODULES = {"masks": "mtm.masks", "policies": "mtm.control.policies"}
+_MODULES = {"deploy": "mtm.deploy", "masks": "mtm.masks", "policies": "mtm.control.policies"}
 """Public modules."""
 
 __all__ = [
@@ -116,6 +116,7 @@ __all__ = [
     "TrainConfig",
     "TrajectoryDataset",
     "behavior_cloning",
+    "deploy",
     "evaluate",
     "forward_dynamics",
     "impute",

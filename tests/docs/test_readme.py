@@ -19,6 +19,8 @@ DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
 NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
 MOST_LINES_OF_THE_README = 120
+ELSEWHERE = {"docs/guides/deploying.md"}
+"""Pages whose programs `tests/deploy/test_guide.py` runs, each where it belongs."""
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -30,7 +32,8 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name", [n for n, p in zip(NAMES, PAGES, strict=True) if blocks(p, "python")]
+    "name",
+    [n for n, p in zip(NAMES, PAGES, strict=True) if blocks(p, "python") and n not in ELSEWHERE],
 )
 def test_programs_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page, one after the other: a later one may go on from an earlier one."""

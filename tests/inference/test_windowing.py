@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mtm.inference.windowing import Given, fill
+from mtm.inference.inputs import Given
+from mtm.inference.windowing import fill
 from mtm.runs.run import Run
 from mtm.training.train import train
 

@@ -18,6 +18,7 @@ VERBS = {
     "rollout": ("mtm.cli.rollout", "let a run act in its environment"),
     "predict": ("mtm.cli.predict", "given these modalities of a file, what are those?"),
     "relabel": ("mtm.cli.relabel", "fill what data lack, and say how far the labels may be off"),
+    "export": ("mtm.cli.export", "write a run's capabilities as files that need no PyTorch"),
     "report": ("mtm.cli.report", "write an HTML page of a run"),
     "demo": ("mtm.cli.demo", "one model, seven uses: train, measure, report"),
     "collect": ("mtm.cli.collect", "make data of your own: train an agent, or explore"),

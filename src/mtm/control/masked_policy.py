@@ -14,15 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mtm.control.asked_returns import AskedReturns
 from mtm.core.errors import ConfigError, DataError
 from mtm.data.modalities import BoolArray, IntArray
 from mtm.inference.certainty import ask_how_sure
 from mtm.inference.engine import Arrays, ask, ask_capability, dtype_of
 from mtm.masks import NAMED_MASKS
 from mtm.runs.run import Run
-
-SMALLEST_WORTH = 1e-100
-"""Of a reward after many discounted steps; what is left is beyond the data long before."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class MaskedPolicy:
         self.states, self.actions = known.only("state"), known.only("action")
         self.returns = known.only("return") if any(w.target is not None for w in ways) else None
         self.length = run.segment_length
-        self._discount = run.description.train.returns.discount
+        self.asked_returns = asked_returns(run)
         for way in ways:
             if way.guidance != 1 and (self.actions.kind == "discrete" or way.target is None):
                 raise ConfigError(
@@ -137,7 +135,7 @@ class MaskedPolicy:
 
     def observe(self, rewards: NDArray[Any], dones: BoolArray) -> None:
         """Count rewards; rows that are done begin a new episode with the next `act`."""
-        self._gained += self._worth() * np.asarray(rewards, np.float64)
+        self._gained += self.asked_returns.worth(self._steps) * np.asarray(rewards, np.float64)
         self._steps += 1
         self._filled += 1
         done = np.asarray(dones, bool)
@@ -155,6 +153,13 @@ class MaskedPolicy:
     def take(self, actions: NDArray[Any]) -> None:
         """Remember these as the actions of the current step, whatever `act` has chosen."""
         self._past_actions[np.arange(len(actions)), self._filled] = actions
+
+    def shows(self, filled: int) -> BoolArray:
+        """Which tokens a row of the first way knows that remembers so many steps, (T, M)."""
+        twin = MaskedPolicy(self.run, self.ways[:1])
+        twin._filled[:] = filled
+        known: BoolArray = twin._window()[1][0]
+        return known
 
     def deviations(self) -> NDArray[np.float32] | None:
         """The standard deviation that the model expects of the actions that `act` chose last.
@@ -177,11 +182,6 @@ class MaskedPolicy:
     def steps(self) -> NDArray[np.int64]:
         """Steps that each row's episode has behind it, (n,)."""
         return self._steps
-
-    def _worth(self) -> NDArray[np.float64]:
-        """What a reward now counts at the first step of the episode: discounted once a step."""
-        worth = np.power(self._discount, self._steps, dtype=np.float64)
-        return np.maximum(worth, SMALLEST_WORTH)
 
     def _set_ways(self) -> None:
         ways = self._row_ways
@@ -277,25 +277,9 @@ class MaskedPolicy:
         return known
 
     def _asked_returns(self) -> NDArray[np.float32]:
-        """What to ask for now, at each step of the window.
-
-        An average per remaining step is the same all along, as in the paper: who is behind cannot
-        make up for it by asking for more than the data know, and who is ahead should not slacken.
-        Of a sum, or of what is discounted, what is left to earn, within what the data know.
-        """
-        targets = np.where(np.isnan(self._targets), 0.0, self._targets)
-        horizon = self.run.description.data.get("returns_horizon")
-        if horizon and self._discount < 1:
-            left = (targets * horizon - self._gained) / self._worth()
-            left = left / np.maximum(horizon - self._steps, 1)
-        elif not horizon and self.run.description.train.returns.kind == "sum":
-            left = (targets - self._gained) / self._worth()
-        else:
-            left = targets  # an average, or returns of the user's own: what they count is not known
-        if left is not targets:
-            assert self.returns is not None
-            known = self.run.normalizer.statistics[self.returns.name]
-            left = np.where(self._steps == 0, targets, np.clip(left, known.low, known.high))
+        """What to ask for now, at each step of the window."""
+        targets = np.nan_to_num(self._targets)
+        left = self.asked_returns.left(targets, self._gained, self._steps)
         return np.repeat(left[:, None], self.length, axis=1).astype(np.float32)
 
     def _act_by_inverse_dynamics(self, plans: BoolArray, imagined: Any) -> NDArray[Any]:
@@ -316,6 +300,19 @@ class MaskedPolicy:
         known[:, :, self.run.modalities.place(self.states.name)] = np.arange(self.length) <= until
         answer = ask_capability(self.run, "id", {self.states.name: states}, known, now)
         return answer[self.actions.name][np.arange(len(rows)), now]
+
+
+def asked_returns(run: Run) -> AskedReturns:
+    """How a policy of this run asks for returns; without any, it has only a discount."""
+    made, statistics = run.description.train.returns, run.normalizer.statistics
+    known = [statistics[m.name] for m in run.modalities.of_role("return") if m.name in statistics]
+    return AskedReturns(
+        discount=made.discount,
+        horizon=run.description.data.get("returns_horizon"),
+        is_sum=made.kind == "sum",
+        low=float(known[0].low.min()) if known else -np.inf,
+        high=float(known[0].high.max()) if known else np.inf,
+    )
 
 
 def join(policies: Sequence[MaskedPolicy]) -> MaskedPolicy:

@@ -49,3 +49,7 @@ TITLES = {
     "plan": "planning",
 }
 """Task -> how tables call it."""
+
+Exportable: TypeAlias = Literal["rcbc", "bc", "id", "fd", "represent", "impute"]
+"""What `mtm export` makes graphs of; `impute` takes any mask."""
+EXPORTABLE: tuple[Exportable, ...] = get_args(Exportable)

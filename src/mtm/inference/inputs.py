@@ -1,21 +1,85 @@
-"""Values that a user hands in, checked and in the form that the model takes.
+"""Values that a user hands in, checked and in the form that the model takes; NumPy only.
 
 NaN marks a gap where a function takes gaps; an infinite number is never taken.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mtm.core.errors import DataError
-from mtm.data.modalities import BoolArray, Modality
-from mtm.runs.run import Run
+from mtm.core.errors import DataError, unknown
+from mtm.data.modalities import BoolArray, Modalities, Modality
 
 
-def as_batch(run: Run, name: str, values: ArrayLike) -> tuple[NDArray[Any], bool]:
+class TakesValues(Protocol):
+    """What values are handed to: a run, or what was exported of one."""
+
+    @property
+    def path(self) -> Path:
+        """The directory."""
+
+    @property
+    def modalities(self) -> Modalities:
+        """The streams that it knows."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What is known of some trajectories, as a full batch.
+
+    Attributes:
+        values: For each modality of which anything is given, (B, S, *shape).
+        visible: Which tokens are given, (B, S, M).
+        batched: Whether there was a batch; if not, B is 1.
+    """
+
+    values: dict[str, NDArray[Any]]
+    visible: BoolArray
+    batched: bool
+
+    @classmethod
+    def of(
+        cls, run: TakesValues, given: Mapping[str, ArrayLike], present: Mapping[str, ArrayLike]
+    ) -> Given:
+        """Check what is given and mark what of it is there.
+
+        Raises:
+            DataError: Nothing is given, a name is unknown, or values do not fit the model.
+        """
+        if not given:
+            raise DataError(
+                "the question gives nothing; give at least one modality of "
+                f"{', '.join(run.modalities.names)}."
+            )
+        arrays, batched = {}, set()
+        for name, values in given.items():
+            arrays[name], is_batch = as_numbers_batch(run, name, values)
+            batched.add(is_batch)
+        sizes = {name: a.shape[:2] for name, a in arrays.items()}
+        if len(set(sizes.values())) > 1 or len(batched) > 1:
+            listed = ", ".join(f"{n} {b} x {s}" for n, (b, s) in sizes.items())
+            raise DataError(f"all given modalities need the same batch and steps, got {listed}.")
+        B, S = next(iter(sizes.values()))
+        visible = np.zeros((B, S, len(run.modalities)), bool)
+        for name, array in arrays.items():
+            known = _known(name, array, present.get(name))
+            arrays[name] = as_classes(run.modalities.named(name), array, known)
+            visible[:, :, run.modalities.place(name)] = known
+        for name in present:
+            if name not in arrays:
+                raise DataError(unknown("modality in `present`:", name, arrays))
+        if not visible.any():
+            raise DataError("the question gives nothing: every value is a gap.")
+        return cls(arrays, visible, batched.pop())
+
+
+def as_batch(run: TakesValues, name: str, values: ArrayLike) -> tuple[NDArray[Any], bool]:
     """Values without gaps as (B, S, *shape), and whether they came as a batch.
 
     Raises:
@@ -27,7 +91,7 @@ def as_batch(run: Run, name: str, values: ArrayLike) -> tuple[NDArray[Any], bool
     return as_classes(run.modalities.named(name), array), batched
 
 
-def as_numbers_batch(run: Run, name: str, values: ArrayLike) -> tuple[NDArray[Any], bool]:
+def as_numbers_batch(run: TakesValues, name: str, values: ArrayLike) -> tuple[NDArray[Any], bool]:
     """As `as_batch`, for values with gaps: whether they are classes is left to `as_classes`."""
     m = run.modalities.named(name)
     array = as_numbers(m, values)
@@ -39,7 +103,7 @@ def as_numbers_batch(run: Run, name: str, values: ArrayLike) -> tuple[NDArray[An
     return (array, True) if extra == 2 else (array[None], False)
 
 
-def as_values(run: Run, name: str, values: ArrayLike) -> NDArray[Any]:
+def as_values(run: TakesValues, name: str, values: ArrayLike) -> NDArray[Any]:
     """Values of any leading axes, (..., *shape), without gaps.
 
     Raises:
@@ -53,7 +117,7 @@ def as_values(run: Run, name: str, values: ArrayLike) -> NDArray[Any]:
     return as_classes(m, array)
 
 
-def as_goals(run: Run, name: str, goal: ArrayLike, count: int | None) -> NDArray[Any]:
+def as_goals(run: TakesValues, name: str, goal: ArrayLike, count: int | None) -> NDArray[Any]:
     """One goal for all histories, (*shape), or for each of `count`, (count, *shape), if a batch.
 
     Raises:
@@ -70,7 +134,7 @@ def as_goals(run: Run, name: str, goal: ArrayLike, count: int | None) -> NDArray
 
 
 def as_returns(
-    run: Run, name: str, returns: ArrayLike, shape: tuple[int, int], *, batched: bool
+    run: TakesValues, name: str, returns: ArrayLike, shape: tuple[int, int], *, batched: bool
 ) -> tuple[NDArray[np.float32], bool]:
     """Returns to ask for as (B, S), and whether each step has its own; else only the last counts.
 
@@ -140,11 +204,11 @@ def as_classes(m: Modality, array: NDArray[Any], known: BoolArray | None = None)
     return np.where(known, array, 0).astype(np.int64)
 
 
-def misfit(run: Run, m: Modality, shape: tuple[int, ...]) -> str:
+def misfit(run: TakesValues, m: Modality, shape: tuple[int, ...]) -> str:
     """Say that values of a shape do not fit the model."""
     return (
         f"modality {m.name!r} has shape {shape}; this model was trained on values of shape "
-        f"{m.shape} per step ({run.path / 'config.json'}), with one axis for steps and an optional "
+        f"{m.shape} per step ({run.path}), with one axis for steps and an optional "
         "one for a batch before it."
     )
 
@@ -169,3 +233,21 @@ def _check_finite(name: str, array: NDArray[Any], axis: int | None = None) -> No
         f"modality {name!r} has a gap (NaN){where}, which this capability does not take. "
         "Use predict(given, want), which fills gaps."
     )
+
+
+def _known(name: str, array: NDArray[Any], present: ArrayLike | None) -> BoolArray:
+    known = np.ones(array.shape[:2], bool)
+    if present is not None:
+        mask = np.asarray(present)
+        if mask.dtype != np.bool_ or mask.shape not in (array.shape[:2], array.shape[1:2]):
+            raise DataError(
+                f"present[{name!r}] must be booleans of shape {array.shape[:2]}, got {mask.dtype} "
+                f"of shape {mask.shape}."
+            )
+        known &= mask
+    if array.dtype.kind == "f":
+        flat = array.reshape(*array.shape[:2], -1)
+        known &= ~np.isnan(flat).any(axis=2)
+        if np.isinf(flat[known]).any():
+            raise DataError(infinite(name))
+    return known

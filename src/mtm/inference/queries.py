@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from mtm.core.errors import ConfigError, DataError
 from mtm.inference.engine import Arrays, ask_capability, batches
-from mtm.inference.inputs import as_batch, as_goals, as_returns, as_values
-from mtm.inference.windowing import Given, fill
+from mtm.inference.inputs import Given, as_batch, as_goals, as_returns, as_values
+from mtm.inference.windowing import fill
 from mtm.runs.run import Run
 
 

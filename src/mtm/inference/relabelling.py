@@ -24,9 +24,10 @@ from mtm.data.trajectories import TrajectoryDataset
 from mtm.inference.engine import Arrays
 from mtm.inference.episode_batches import EpisodeBatch, groups, presence, shown_to
 from mtm.inference.error_calibration import Confidence, Floats, surroundings
+from mtm.inference.inputs import Given
 from mtm.inference.label_errors import LabelErrors, Trial
 from mtm.inference.run_data import held_out_of, is_own, own_data, prepared_for
-from mtm.inference.windowing import Given, fill
+from mtm.inference.windowing import fill
 from mtm.runs.run import Run
 
 HELD_OUT_STEPS = 20_000

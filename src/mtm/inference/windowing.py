@@ -8,68 +8,16 @@ becomes part of what is known, until the rest is narrow enough.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from mtm.core.errors import DataError, unknown
 from mtm.data.modalities import BoolArray, IntArray
 from mtm.inference.engine import Arrays, ask, ask_with_errors, dtype_of
-from mtm.inference.inputs import as_classes, as_numbers_batch, infinite
+from mtm.inference.inputs import Given
 from mtm.runs.run import Run
-
-
-@dataclass(frozen=True)
-class Given:
-    """What is known of some trajectories, as a full batch.
-
-    Attributes:
-        values: For each modality of which anything is given, (B, S, *shape).
-        visible: Which tokens are given, (B, S, M).
-        batched: Whether there was a batch; if not, B is 1.
-    """
-
-    values: Arrays
-    visible: BoolArray
-    batched: bool
-
-    @classmethod
-    def of(
-        cls, run: Run, given: Mapping[str, ArrayLike], present: Mapping[str, ArrayLike]
-    ) -> Given:
-        """Check what is given and mark what of it is there.
-
-        Raises:
-            DataError: Nothing is given, a name is unknown, or values do not fit the model.
-        """
-        if not given:
-            raise DataError(
-                "the question gives nothing; give at least one modality of "
-                f"{', '.join(run.modalities.names)}."
-            )
-        arrays, batched = {}, set()
-        for name, values in given.items():
-            arrays[name], is_batch = as_numbers_batch(run, name, values)
-            batched.add(is_batch)
-        sizes = {name: a.shape[:2] for name, a in arrays.items()}
-        if len(set(sizes.values())) > 1 or len(batched) > 1:
-            listed = ", ".join(f"{n} {b} x {s}" for n, (b, s) in sizes.items())
-            raise DataError(f"all given modalities need the same batch and steps, got {listed}.")
-        B, S = next(iter(sizes.values()))
-        visible = np.zeros((B, S, len(run.modalities)), bool)
-        for name, array in arrays.items():
-            known = _known(name, array, present.get(name))
-            arrays[name] = as_classes(run.modalities.named(name), array, known)
-            visible[:, :, run.modalities.place(name)] = known
-        for name in present:
-            if name not in arrays:
-                raise DataError(unknown("modality in `present`:", name, arrays))
-        if not visible.any():
-            raise DataError("the question gives nothing: every value is a gap.")
-        return cls(arrays, visible, batched.pop())
 
 
 def fill(
@@ -201,21 +149,3 @@ def _answer(
         answers, errors = ask_with_errors(run, window, shown, [name], wanted)
         stated[name][sample, step] = errors[name][which, step - starts]
     into[sample, step] = answers[name][which, step - starts]
-
-
-def _known(name: str, array: NDArray[Any], present: ArrayLike | None) -> BoolArray:
-    known = np.ones(array.shape[:2], bool)
-    if present is not None:
-        mask = np.asarray(present)
-        if mask.dtype != np.bool_ or mask.shape not in (array.shape[:2], array.shape[1:2]):
-            raise DataError(
-                f"present[{name!r}] must be booleans of shape {array.shape[:2]}, got {mask.dtype} "
-                f"of shape {mask.shape}."
-            )
-        known &= mask
-    if array.dtype.kind == "f":
-        flat = array.reshape(*array.shape[:2], -1)
-        known &= ~np.isnan(flat).any(axis=2)
-        if np.isinf(flat[known]).any():
-            raise DataError(infinite(name))
-    return known

@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtm.models.heads import Predictions
-from mtm.models.lines import add_lines
 from mtm.models.mtm import MTM
 from mtm.models.transformer import Layer
 
@@ -36,9 +35,7 @@ def predict_densely(model: MTM, values: Mapping[str, Tensor], visible: Tensor) -
     positions = model.positions(model.encoder_modality_encoding, T).view(L, D)
     x = model.encoders(values, visible).view(B, L, D) + positions
     may_attend = shown.mT | torch.eye(L, dtype=torch.bool)  # (B, L, L)
-    for layer in model.encoder.layers:
-        x = _layer(layer, x, may_attend)  # type: ignore[arg-type]
-    latent = model.encoder.norm(x)
+    latent = encode_densely(model, x, may_attend)
 
     # The decoder sees the latent of visible tokens, and the modality's mask token for the others.
     positions = model.positions(model.decoder_modality_encoding, T).view(L, D)
@@ -49,8 +46,50 @@ def predict_densely(model: MTM, values: Mapping[str, Tensor], visible: Tensor) -
 
     predictions: Predictions = model.heads(decoded, B, T)
     if model.config.residual:  # states are predicted as changes from a line
-        add_lines(model.modalities, predictions.values, values, visible)
+        for i, m in enumerate(model.modalities):
+            if m.role == "state" and m.kind == "continuous":
+                here = visible[:, :, i]
+                shown_values = values[m.name].reshape(B, T, -1).masked_fill(~here.unsqueeze(2), 0.0)
+                line = line_weights(here) @ shown_values  # (B, T, size)
+                predictions.values[m.name] = predictions.values[m.name] + line.view(B, T, *m.shape)
     return predictions
+
+
+def encode_densely(model: MTM, tokens: Tensor, may_attend: Tensor) -> Tensor:
+    """The encoder's output for tokens with their encodings, (B, L, D) to (B, L, D).
+
+    Args:
+        model: The weights.
+        tokens: Embedded values, with the encodings of time and modality.
+        may_attend: Which token (row) may look at which (column), (B, L, L).
+    """
+    x = tokens
+    for layer in model.encoder.layers:
+        x = _layer(layer, x, may_attend)  # type: ignore[arg-type]
+    latent: Tensor = model.encoder.norm(x)
+    return latent
+
+
+def line_weights(visible: Tensor) -> Tensor:
+    """How much each visible step counts on the straight lines between them, (B, T, T).
+
+    Before the first and after the last visible step the line is the nearest one; where a sample has
+    none, all weights are zero.
+
+    Args:
+        visible: Steps of one modality, (B, T).
+    """
+    T = visible.shape[1]
+    time = torch.arange(T)
+    past = time <= time.unsqueeze(1)  # (T, T): the step of a row may look at that of a column
+    candidates = visible.unsqueeze(1)  # (B, 1, T)
+    before = torch.where(candidates & past, time, -1).amax(dim=2)  # (B, T), -1 if there is none
+    after = torch.where(candidates & past.mT, time, T).amin(dim=2)  # (B, T), T if there is none
+    first = torch.where(before < 0, after, before)
+    second = torch.where(after >= T, before, after)
+    share = (time - first).clamp(min=0) / (second - first).clamp(min=1)  # of the way to `second`
+    at_first, at_second = (steps.unsqueeze(2) == time for steps in (first, second))  # (B, T, T)
+    return at_first * (1 - share).unsqueeze(2) + at_second * share.unsqueeze(2)
 
 
 def _layer(layer: Layer, x: Tensor, may_attend: Tensor) -> Tensor:
