@@ -1,0 +1,1 @@
+"""Out of the lab: runs that others load, and a server that answers for one."""
