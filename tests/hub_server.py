@@ -58,6 +58,7 @@ class Hub:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # head and content in one piece: two would wait for each other
     hub: Hub
 
     def log_message(self, *words: object) -> None:
@@ -68,11 +69,14 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         self.hub.requests.append(f"{self.command} {path}")
         if self.hub.broken:
-            return self.answer(self.hub.broken, {"error": "Internal Error"})
+            self.answer(self.hub.broken, {"error": "Internal Error"})
+            return
         for form, call in ROUTES:
             if found := re.fullmatch(form, f"{self.command} {path}"):
-                return call(self, body, **found.groupdict())
-        return self.answer(404, {"error": "no such route"})
+                call(self, body, **found.groupdict())
+                return
+        self.answer(404, {"error": "no such route"})
+        return
 
     do_GET = do_HEAD = do_POST = do_PUT = handle_any  # noqa: N815
 
@@ -113,7 +117,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         name = f"{asked['organization']}/{asked['name']}"
         if asked["organization"] != "me":
-            return self.answer(403, {"error": "not your namespace"})
+            self.answer(403, {"error": "not your namespace"})
+            return
         repository = Repository(asked["visibility"] == "private")
         repository.commit({".gitattributes": b"*.safetensors filter=lfs\n"})
         self.hub.repositories[name] = repository
@@ -124,7 +129,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         oid = found.branches.get(revision, revision)
         if oid not in found.commits:
-            return self.answer(404, {"error": "?"}, X_Error_Code="RevisionNotFound")
+            self.answer(404, {"error": "?"}, X_Error_Code="RevisionNotFound")
+            return
         siblings = [{"rfilename": name} for name in found.commits[oid]]
         plain = {"id": repo, "sha": oid, "private": found.private, "siblings": siblings}
         self.answer(200, plain | {"tags": [], "downloads": 0, "likes": 0})
@@ -151,7 +157,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def put(self, body: bytes, oid: str) -> None:
         if hashlib.sha256(body).hexdigest() != oid:
-            return self.answer(400, {"error": "another content"})
+            self.answer(400, {"error": "another content"})
+            return
         self.hub.large[oid] = body
         self.answer(200, {})
 
@@ -162,7 +169,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.hub.moved:
             found.commit({**found.head, "another": b""})
         if lines[0]["value"].get("parentCommit") not in (None, found.branches["main"]):
-            return self.answer(412, {"error": "A commit has happened since."})
+            self.answer(412, {"error": "A commit has happened since."})
+            return
         files = dict(found.head)
         for line in lines[1:]:
             value = line["value"]
@@ -180,7 +188,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         oid = found.branches.get(revision, revision)
         if name not in found.commits.get(oid, {}):
-            return self.answer(404, {"error": "?"}, X_Error_Code="EntryNotFound")
+            self.answer(404, {"error": "?"}, X_Error_Code="EntryNotFound")
+            return
         content = found.commits[oid][name]
         first = int((self.headers.get("Range") or "bytes=0-")[6:].partition("-")[0])
         self.send_response(206 if first else 200)

@@ -12,14 +12,14 @@ import mtm
 
 ROOMS = (
     *("core", "data", "masks", "models", "runs", "training"),
-    *("inference", "control", "evaluation", "research", "cli"),
+    *("inference", "control", "evaluation", "deploy", "research", "cli"),
 )
 """The way of the data: a room may import those before it, and itself."""
 
 PACKAGE = Path(mtm.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-MOST_ENTRIES = 14
+MOST_ENTRIES = 15
 MOST_LINES = 400
 MOST_LINES_OF_A_FUNCTION = 70
 MEDIAN_LINES = 180

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hub_server import READER, WRITER, Hub, running_hub
 
 import mtm
+from hub_server import READER, WRITER, Hub, running_hub
 from mtm.cli import main
 from mtm.core.config import TrainConfig
 from mtm.core.errors import ConfigError, RunError
@@ -234,7 +234,9 @@ def test_two_pushes_at_once(run: Run, hub: Hub) -> None:
         push(run)
 
 
-@pytest.mark.parametrize("name", ["hub:", "hub:me", "hub:me/a/b", "hub:me/a@", "hub:/me/a", "hub:a b/c"])
+@pytest.mark.parametrize(
+    "name", ["hub:", "hub:me", "hub:me/a/b", "hub:me/a@", "hub:/me/a", "hub:a b/c"]
+)
 def test_names_that_are_none(name: str) -> None:
     with pytest.raises(ConfigError, match="the form is hub:OWNER/NAME"):
         mtm.load_run(name)

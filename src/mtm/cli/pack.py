@@ -39,9 +39,7 @@ def main(words: Sequence[str]) -> None:
     arguments = tyro.cli(Arguments, args=list(words), prog="mtm pack")
     from mtm.deploy.sharing import pack
 
-    files = pack(
-        arguments.run, arguments.file, arguments.checkpoint, licence=arguments.licence
-    )
+    files = pack(arguments.run, arguments.file, arguments.checkpoint, licence=arguments.licence)
     print_files(files)
     print(arguments.file)
 

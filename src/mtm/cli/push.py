@@ -35,9 +35,7 @@ def main(words: Sequence[str]) -> None:
     from mtm.runs.bundle import CARD
 
     place = hub.Place.of(arguments.place)
-    files = files_to_push(
-        arguments.run, place, arguments.checkpoint, licence=arguments.licence
-    )
+    files = files_to_push(arguments.run, place, arguments.checkpoint, licence=arguments.licence)
     print_files(files)
     if arguments.dry_run:
         print(f"\n{files[CARD].decode()}\nNothing was pushed.")

@@ -137,12 +137,12 @@ def _open_loop(run: Run, held_out: TrajectoryDataset, say: Callable[[str], None]
 def _acting(run: Run, say: Callable[[str], None]) -> list[Section]:
     from mtm.evaluation.report import pictures
 
-    text = read_evaluation(run.path)
-    if text is None:
+    measured = read_evaluation(run.path)
+    if measured is None:
         file = run.path / "evaluation.json"
         say(f"no returns are drawn: {file} is not there yet. Run: mtm eval {run.path}")
         return []
-    result = json.loads(text)
+    result = json.loads(measured)
     sections = []
     figure = pictures.asked_and_got(result["tasks"], discounted=discount_of(run) < 1)
     if figure is not None:
