@@ -39,7 +39,7 @@ from mtm.core.errors import ConfigError, DataError, MTMError, unknown
 from mtm.core.names import ACTING_TASKS
 from mtm.deploy.serve_batching import Batcher
 from mtm.deploy.serve_guard import Guard
-from mtm.deploy.serve_limits import Limits, RefusedError
+from mtm.deploy.serve_limits import Limits, RequestError
 from mtm.deploy.serve_metrics import Metrics
 from mtm.deploy.serve_sessions import Sessions
 from mtm.inference.inputs import as_values
@@ -123,7 +123,7 @@ class Application:
         given = Given.of(self.run, values, {})
         steps = given.visible[..., 0].size
         if steps > self.limits.steps:
-            raise RefusedError(413, f"{steps:,} steps are asked about; {self.limits.steps:,} fit.")
+            raise RequestError(413, f"{steps:,} steps are asked about; {self.limits.steps:,} fit.")
         answers = await self.batcher.predict(given, tuple(dict.fromkeys(want)))
         return _json({"predicted": {name: array.tolist() for name, array in answers.items()}})
 
@@ -151,7 +151,7 @@ class Application:
         session.begin_act()
         try:
             answer = self.batcher.act(policy, states)
-        except RefusedError:
+        except RequestError:
             session.end_act(acted=False)
             raise
         # Whoever waits may give up before the policy has acted.
@@ -195,7 +195,7 @@ class Application:
             request.scope["mtm.route"] = answer.__name__
             try:
                 return await answer(request)
-            except RefusedError as error:
+            except RequestError as error:
                 return _error(error.status, str(error))
             except MTMError as error:
                 return _error(400, str(error))
@@ -216,19 +216,19 @@ class Application:
             default: Of fields that may be left out.
         """
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            raise RefusedError(415, "send JSON, with the header Content-Type: application/json.")
+            raise RequestError(415, "send JSON, with the header Content-Type: application/json.")
         try:
             body = await asyncio.wait_for(self._body(request), self.limits.seconds)
         except asyncio.TimeoutError:
-            raise RefusedError(
+            raise RequestError(
                 408, f"the request did not arrive within {self.limits.seconds:g} s."
             ) from None
         except ClientDisconnect:
-            raise RefusedError(400, "the request was cut off.") from None
+            raise RequestError(400, "the request was cut off.") from None
         try:
             plain = json.loads(body)
         except (ValueError, RecursionError) as error:
-            raise RefusedError(400, f"the body is not JSON: {error}.") from error
+            raise RequestError(400, f"the body is not JSON: {error}.") from error
         return _checked_fields(plain, forms, default or {})
 
     async def _body(self, request: Request) -> bytes:
@@ -237,7 +237,7 @@ class Application:
         async for part in request.stream():
             size += len(part)
             if max(size, int(declared)) > self.limits.body_bytes:
-                raise RefusedError(
+                raise RequestError(
                     413, f"a request has up to {self.limits.body_bytes:,} bytes; ask in parts."
                 )
             parts.append(part)
@@ -264,7 +264,7 @@ class _Watched:
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
         try:
             self._guard.check(scope["path"], headers)
-        except RefusedError as error:
+        except RequestError as error:
             await _error(error.status, str(error))(scope, receive, counted)
         else:
             await self._app(scope, receive, counted)

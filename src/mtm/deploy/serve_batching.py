@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtm.control.masked_policy import MaskedPolicy, act_together
-from mtm.deploy.serve_limits import Limits, RefusedError
+from mtm.deploy.serve_limits import Limits, RequestError
 from mtm.deploy.serve_metrics import Metrics
 from mtm.inference.engine import LARGEST_BATCH, Arrays
 from mtm.inference.windowing import Given, fill
@@ -82,7 +82,7 @@ class Batcher:
         """A policy's actions, to be awaited with `within_time`; nobody else may ask it meanwhile.
 
         Raises:
-            RefusedError: Too many wait.
+            RequestError: Too many wait.
         """
         return self._ask(_Act(policy, states, asyncio.get_running_loop().create_future()))
 
@@ -90,7 +90,7 @@ class Batcher:
         """What is not given, as `mtm.predict`.
 
         Raises:
-            RefusedError: Too many wait, or it took too long.
+            RequestError: Too many wait, or it took too long.
         """
         answer = asyncio.get_running_loop().create_future()
         filled: Arrays = await self.within_time(self._ask(_Predict(given, tuple(want), answer)))
@@ -100,12 +100,12 @@ class Batcher:
         """Wait for an answer.
 
         Raises:
-            RefusedError: It took too long.
+            RequestError: It took too long.
         """
         done, _ = await asyncio.wait([answer], timeout=self._limits.seconds)
         if not done:
             answer.cancel()  # not computed, if nobody has begun with it
-            raise RefusedError(
+            raise RequestError(
                 503, f"this took longer than {self._limits.seconds:g} s; ask for less, or later."
             )
         return answer.result()
@@ -118,7 +118,7 @@ class Batcher:
 
     def _ask(self, question: _Question) -> asyncio.Future[Any]:
         if len(self._waiting) >= self._limits.waiting:
-            raise RefusedError(
+            raise RequestError(
                 503, f"{len(self._waiting)} requests wait already, as many as may; try again soon."
             )
         self._waiting.append(question)

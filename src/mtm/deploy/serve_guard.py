@@ -13,7 +13,7 @@ import ipaddress
 import socket
 from collections.abc import Mapping
 
-from mtm.deploy.serve_limits import RefusedError
+from mtm.deploy.serve_limits import RequestError
 
 OPEN = ("/health",)
 """Paths that need no token, so that a supervisor can ask."""
@@ -32,7 +32,7 @@ class Guard:
         self._token = token
 
     def check(self, path: str, headers: Mapping[str, str]) -> None:
-        """Raise a `RefusedError` unless a request may be answered.
+        """Raise a `RequestError` unless a request may be answered.
 
         Args:
             path: What is asked for.
@@ -40,17 +40,17 @@ class Guard:
         """
         host = headers.get("host", "")
         if not self._is_here(host):
-            raise RefusedError(
+            raise RequestError(
                 421,
                 f"the header Host is {host!r}; allowed are addresses and names of this machine.",
             )
         origin = headers.get("origin")
         if origin is not None and origin.lower() != f"http://{host.lower()}":
-            raise RefusedError(403, f"pages of {origin!r} may not ask this server.")
+            raise RequestError(403, f"pages of {origin!r} may not ask this server.")
         if self._token is not None and path not in OPEN:
             given = headers.get("authorization", "")
             if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
-                raise RefusedError(
+                raise RequestError(
                     401, "this server wants the header Authorization: Bearer TOKEN, as it printed."
                 )
 

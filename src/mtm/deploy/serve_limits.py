@@ -12,7 +12,7 @@ WHOLE = Range(1, 2**40, whole=True)
 SECONDS = Range(0, 86_400, open_low=True)
 
 
-class RefusedError(MTMError):
+class RequestError(MTMError):
     """A request that is not answered.
 
     Args:

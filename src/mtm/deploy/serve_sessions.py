@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mtm.control.policies import MaskedPolicy
-from mtm.deploy.serve_limits import Limits, RefusedError
+from mtm.deploy.serve_limits import Limits, RequestError
 
 
 @dataclass
@@ -31,9 +31,9 @@ class Session:
     acted: bool = False
 
     def begin_act(self) -> None:
-        """Raise a `RefusedError` if an action is being worked out already."""
+        """Raise a `RequestError` if an action is being worked out already."""
         if self.acting:
-            raise RefusedError(409, "this session is acting; wait for its actions.")
+            raise RequestError(409, "this session is acting; wait for its actions.")
         self.acting = True
 
     def end_act(self, *, acted: bool) -> None:
@@ -41,9 +41,9 @@ class Session:
         self.acting, self.acted = False, self.acted or acted
 
     def begin_observe(self) -> None:
-        """Raise a `RefusedError` unless there are actions whose outcome was not told."""
+        """Raise a `RequestError` unless there are actions whose outcome was not told."""
         if self.acting or not self.acted:
-            raise RefusedError(
+            raise RequestError(
                 409, "there is nothing to observe: first act, and observe once after each act."
             )
         self.acted = False
@@ -77,10 +77,10 @@ class Sessions:
         return sum(session.n for session in self._open.values())
 
     def check_room(self, n: int) -> None:
-        """Raise a `RefusedError` if there is no room for a session of n environments."""
+        """Raise a `RequestError` if there is no room for a session of n environments."""
         self._close_idle()
         if len(self._open) >= self._limits.sessions or self.rows + n > self._limits.rows:
-            raise RefusedError(
+            raise RequestError(
                 429,
                 f"{len(self._open)} sessions with {self.rows} environments are open, of at most "
                 f"{self._limits.sessions} with {self._limits.rows}; DELETE those that are done "
@@ -99,11 +99,11 @@ class Sessions:
         """A session, which counts as used.
 
         Raises:
-            RefusedError: There is none of this name, or none any more.
+            RequestError: There is none of this name, or none any more.
         """
         self._close_idle()
         if name not in self._open:
-            raise RefusedError(
+            raise RequestError(
                 404,
                 f"there is no session {name!r}: it was closed, or was not used for "
                 f"{self._limits.idle_seconds:g} s. POST /sessions opens one.",
