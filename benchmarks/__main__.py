@@ -23,6 +23,7 @@ from benchmarks import (
     representation,
     sampling,
     scaling,
+    serving,
     startup,
     training,
     updates,
@@ -32,7 +33,7 @@ from mtm.research.experiments.provenance import here
 
 PARTS = (
     *("training", "reference", "sampling", "evaluation", "acting", "representation"),
-    *("updates", "startup", "scaling", "growth", "members"),
+    *("updates", "startup", "scaling", "growth", "members", "serving"),
 )
 
 
@@ -60,6 +61,7 @@ def main() -> None:
         "scaling": scaling.measure,
         "growth": lambda: growth.measure(arguments.out),
         "members": members.measure,
+        "serving": serving.measure,
     }
     for part in arguments.parts:
         if part == "reference" and arguments.reference is None:

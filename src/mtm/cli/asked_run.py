@@ -17,7 +17,7 @@ class AskedRun:
     """The run to ask."""
 
     run: tyro.conf.Positional[Path]
-    """The run directory."""
+    """The run directory, a file of mtm pack, or hub:OWNER/NAME[@REVISION]."""
     checkpoint: Literal["last", "best"] = "last"
     """The newest weights, or those with the lowest held-out loss."""
     device: str = "cpu"

@@ -29,7 +29,8 @@ class Arguments(AskedRun):
     """
 
     run: tyro.conf.Positional[Path]
-    """The run directory, or that of an agent of `mtm baseline`."""
+    """The run directory, or that of an agent of `mtm baseline`; a file of mtm pack, or
+    hub:OWNER/NAME[@REVISION], where nothing is kept."""
     tasks: tuple[str, ...] = TASKS
     """Which capabilities of a run, also plan; an agent only acts."""
     episodes: int = 20
@@ -71,6 +72,8 @@ def main(words: Sequence[str]) -> None:
     print_evaluation(result)
     if arguments.json is not None:
         write_atomically(arguments.json, json.dumps(result, indent=2).encode())
+    if not arguments.run.is_dir():
+        return  # what was shared stays as it is
     kept = arguments.run / "evaluation.json"
     now = {task: found for task, found in result["tasks"].items() if found is not None}
     result["tasks"] = result["tasks"] | _measured_before(kept, result) | now

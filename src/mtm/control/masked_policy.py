@@ -22,6 +22,9 @@ from mtm.inference.engine import Arrays, ask, ask_capability, dtype_of
 from mtm.masks import NAMED_MASKS
 from mtm.runs.run import Run
 
+MEMORY = ("_past_states", "_past_actions", "_filled", "_steps", "_gained")
+"""What a policy remembers of each row."""
+
 
 @dataclass(frozen=True)
 class Way:
@@ -113,12 +116,8 @@ class MaskedPolicy:
 
     def act(self, states: NDArray[Any]) -> NDArray[Any]:
         """Remember the states and choose an action for each row."""
+        self.check_states(states)
         n = len(self._row_ways)
-        if np.shape(states) != (n, *self.states.shape):
-            raise DataError(
-                f"{n} states of shape {self.states.shape} are expected, got {np.shape(states)}; "
-                "call reset(n) first."
-            )
         self._make_room()
         rows = self._rows
         self._past_states[rows, self._filled] = states
@@ -132,6 +131,15 @@ class MaskedPolicy:
             chosen[plans] = self._act_by_inverse_dynamics(plans, answers.get(self.states.name))
         self._past_actions[rows, self._filled] = chosen
         return chosen
+
+    def check_states(self, states: NDArray[Any]) -> None:
+        """Raise a `DataError` unless there is a state for each row."""
+        n = len(self._row_ways)
+        if np.shape(states) != (n, *self.states.shape):
+            raise DataError(
+                f"{n} states of shape {self.states.shape} are expected, got {np.shape(states)}; "
+                "call reset(n) first."
+            )
 
     def observe(self, rewards: NDArray[Any], dones: BoolArray) -> None:
         """Count rewards; rows that are done begin a new episode with the next `act`."""
@@ -158,7 +166,7 @@ class MaskedPolicy:
         """Which tokens a row of the first way knows that remembers so many steps, (T, M)."""
         twin = MaskedPolicy(self.run, self.ways[:1])
         twin._filled[:] = filled
-        known: BoolArray = twin._window()[1][0]
+        known: BoolArray = twin._known()[0]
         return known
 
     def deviations(self) -> NDArray[np.float32] | None:
@@ -174,7 +182,7 @@ class MaskedPolicy:
     def fork(self) -> MaskedPolicy:
         """The same policy within the same episodes, to go on by itself: in imagination."""
         twin = copy.copy(self)
-        for name in ("_past_states", "_past_actions", "_filled", "_steps", "_gained"):
+        for name in MEMORY:
             setattr(twin, name, getattr(self, name).copy())
         return twin
 
@@ -324,3 +332,33 @@ def join(policies: Sequence[MaskedPolicy]) -> MaskedPolicy:
     if any(p.run is not policies[0].run for p in policies):
         raise ConfigError("only policies of the same run can share a forward pass.")
     return MaskedPolicy(policies[0].run, [way for p in policies for way in p.ways])
+
+
+def act_together(
+    policies: Sequence[MaskedPolicy], states: Sequence[NDArray[Any]]
+) -> list[NDArray[Any]]:
+    """What each policy does by itself, within its own episodes, in one forward pass for all.
+
+    Args:
+        policies: Of one run, each at most once.
+        states: Of each, as for `act`.
+
+    Raises:
+        ConfigError: They use different runs.
+        DataError: As `act`; then none has acted.
+    """
+    for policy, mine in zip(policies, states, strict=True):
+        policy.check_states(mine)
+    if len(policies) == 1:
+        return [policies[0].act(states[0])]
+    joined = join(policies)
+    joined._row_ways = [way for policy in policies for way in policy._row_ways]
+    for name in MEMORY:
+        setattr(joined, name, np.concatenate([getattr(p, name) for p in policies]))
+    joined._set_ways()
+    actions = joined.act(np.concatenate(states))
+    ends = np.cumsum([len(p._row_ways) for p in policies])[:-1]
+    for name in MEMORY:
+        for policy, part in zip(policies, np.split(getattr(joined, name), ends), strict=True):
+            setattr(policy, name, part.copy())
+    return np.split(actions, ends)

@@ -1,4 +1,4 @@
-"""Out of the lab: a run's capabilities as ONNX graphs, and a runtime without PyTorch.
+"""Out of the lab: exported capabilities, a runtime without PyTorch, sharing and serving.
 
 export(run, "robot", ["rcbc"])       writes them, where PyTorch and the extra `export` are
 policy = load("robot")               acts, where only NumPy and the extra `deploy` are

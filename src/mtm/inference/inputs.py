@@ -174,7 +174,7 @@ def as_numbers(m: Modality, values: ArrayLike) -> NDArray[Any]:
     try:
         with np.errstate(over="ignore"):  # too large for float32: infinite, and told by others
             array = np.asarray(values, None if m.kind == "discrete" else np.float32)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"modality {m.name!r} must be numbers: {error}.") from error
     if array.dtype.kind not in "biuf":
         raise DataError(f"modality {m.name!r} must be numbers, got values of type {array.dtype}.")

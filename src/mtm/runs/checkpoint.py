@@ -30,6 +30,7 @@ from mtm.core.errors import RunError, unknown
 
 Which = Literal["last", "best"]
 MODEL_FILE, OPTIMIZER_FILE = "model.safetensors", "optimizer.safetensors"
+STATE_FILE = "state.json"
 
 DAMAGE = (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError)
 """What reading a damaged checkpoint raises."""
@@ -84,7 +85,7 @@ def save(
             digests[name] = hashlib.sha256(data).hexdigest()
             write_flushed(temporary / name, data)
         plain = {**vars(state), "sha256": digests}
-        write_flushed(temporary / "state.json", json.dumps(plain, indent=2).encode())
+        write_flushed(temporary / STATE_FILE, json.dumps(plain, indent=2).encode())
         if final.exists():
             shutil.rmtree(final)
         temporary.rename(final)
@@ -133,6 +134,20 @@ def load(folder: Path, which: Which | int = "last", *, optimizer: bool = True) -
                 f"checkpoint {directory} is damaged and was passed over: {error}", stacklevel=2
             )
     raise RunError(f"no checkpoint in {folder} can be read; train again with --overwrite.")
+
+
+def encode(checkpoint: Checkpoint) -> dict[str, bytes]:
+    """A checkpoint as files, to be shared: without the optimizers' averages."""
+    data = safetensors.torch.save({k: v.contiguous() for k, v in checkpoint.model.items()})
+    plain = {**vars(checkpoint.state), "sha256": {MODEL_FILE: hashlib.sha256(data).hexdigest()}}
+    return {MODEL_FILE: data, STATE_FILE: json.dumps(plain, indent=2).encode()}
+
+
+def decode(files: Mapping[str, bytes]) -> Checkpoint:
+    """The inverse of `encode`; raises one of `DAMAGE` where that cannot be."""
+    plain = json.loads(files[STATE_FILE])
+    model = _tensors(files[MODEL_FILE], MODEL_FILE, plain["sha256"])
+    return Checkpoint(_state(plain), model, {})
 
 
 def restore(folder: Path, network: nn.Module, *optimizers: torch.optim.Optimizer) -> State:
@@ -248,20 +263,27 @@ def _is_sound(folder: Path, step: int, optimizer: bool) -> bool:
 
 
 def _read(directory: Path, optimizer: bool) -> Checkpoint:
-    state = _read_state(directory)
-    digests = json.loads((directory / "state.json").read_text())["sha256"]
-    model = _read_tensors(directory, MODEL_FILE, digests)
-    averages = _read_tensors(directory, OPTIMIZER_FILE, digests) if optimizer else {}
-    return Checkpoint(state, model, averages)
+    plain = json.loads((directory / STATE_FILE).read_text())
+    digests = plain["sha256"]
+    if optimizer and OPTIMIZER_FILE not in digests and not (directory / OPTIMIZER_FILE).exists():
+        raise RunError(
+            f"{directory} was shared without the optimizer's averages: it answers, and cannot be "
+            "trained on. Train another run, from the data."
+        )
+    names = (MODEL_FILE, OPTIMIZER_FILE) if optimizer else (MODEL_FILE,)
+    parts = [_tensors((directory / name).read_bytes(), name, digests) for name in names]
+    return Checkpoint(_state(plain), parts[0], parts[1] if optimizer else {})
 
 
-def _read_tensors(directory: Path, name: str, digests: Mapping[str, str]) -> dict[str, Tensor]:
-    data = (directory / name).read_bytes()
+def _tensors(data: bytes, name: str, digests: Mapping[str, str]) -> dict[str, Tensor]:
     if hashlib.sha256(data).hexdigest() != digests[name]:
         raise ValueError(f"{name} is not what was written")
     return safetensors.torch.load(data)
 
 
 def _read_state(directory: Path) -> State:
-    plain: dict[str, Any] = json.loads((directory / "state.json").read_text())
+    return _state(json.loads((directory / STATE_FILE).read_text()))
+
+
+def _state(plain: Mapping[str, Any]) -> State:
     return State(int(plain["step"]), float(plain["seconds"]), dict(plain["validation"]))

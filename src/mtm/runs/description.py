@@ -17,7 +17,7 @@ import numpy as np
 
 from mtm.core.config import Precision, ReturnsConfig, TrainConfig
 from mtm.core.config_io import differences
-from mtm.core.errors import RunError
+from mtm.core.errors import MTMError, RunError
 from mtm.core.versions import versions
 from mtm.data.modalities import Modalities, Modality
 from mtm.data.normalizer import Normalizer
@@ -67,18 +67,13 @@ def read_description(path: Path) -> Description:
         RunError: It is missing, damaged or of a newer format.
     """
     with reading_description(path, "a run") as plain:
-        if AGENT in plain:
-            raise RunError(
-                f"{path} holds the agent {plain[AGENT]!r}, not a masked model; load it with "
-                "mtm.research.baselines.load_agent."
-            )
-        return Description(
-            TrainConfig.from_json(run_settings(plain)),
-            Modalities(Modality.from_json(m) for m in plain["modalities"]),
-            Normalizer.from_json(plain["normalizer"]),
-            plain["data"],
-            run_precision(plain),
-        )
+        return _described(plain, path)
+
+
+def parse_description(text: bytes, path: Path) -> Description:
+    """As `read_description`, of the content of a `config.json`; `path` is told where it fails."""
+    with _parsing(text, path / "config.json", "a run") as plain:
+        return _described(plain, path)
 
 
 @contextmanager
@@ -95,17 +90,8 @@ def reading_description(path: Path, what: str) -> Iterator[dict[str, Any]]:
     file = path / "config.json"
     if not file.exists():
         raise RunError(_not_there(path, what))
-    try:
-        plain = json.loads(file.read_text())
-        if TD3 in plain:
-            raise RunError(
-                f"{path} holds a training of TD3, not {what}; its returns over time are in "
-                f"{path / 'curve.csv'}."
-            )
-        check_format(file, plain)
+    with _parsing(file.read_bytes(), file, what) as plain:
         yield plain
-    except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise RunError(f"{file} is damaged: {type(error).__name__}: {error}.") from error
 
 
 def summarize(
@@ -152,6 +138,41 @@ def settings_differences(
     """What differs between two plain settings, but for those that may change on resuming."""
     before, after = ({k: v for k, v in s.items() if k not in may_change} for s in (old, new))
     return differences(before, after)
+
+
+@contextmanager
+def _parsing(text: bytes, file: Path, what: str) -> Iterator[dict[str, Any]]:
+    """Give the plain data of the text of a `config.json`; as `reading_description`."""
+    try:
+        plain = json.loads(text)
+        if TD3 in plain:
+            raise RunError(
+                f"{file.parent} holds a training of TD3, not {what}; its returns over time are in "
+                f"{file.parent / 'curve.csv'}."
+            )
+        check_format(file, plain)
+        yield plain
+    except (KeyError, TypeError, AttributeError, RecursionError, ValueError) as error:
+        if isinstance(error, MTMError):
+            raise
+        raise RunError(f"{file} is damaged: {type(error).__name__}: {error}.") from error
+
+
+def _described(plain: Mapping[str, Any], path: Path) -> Description:
+    if AGENT in plain:
+        raise RunError(
+            f"{path} holds the agent {plain[AGENT]!r}, not a masked model; load it with "
+            "mtm.research.baselines.load_agent."
+        )
+    described = Description(
+        TrainConfig.from_json(run_settings(plain)),
+        Modalities(Modality.from_json(m) for m in plain["modalities"]),
+        Normalizer.from_json(plain["normalizer"]),
+        dict(plain["data"]),
+        run_precision(plain),
+    )
+    described.metadata  # noqa: B018  what is asked later can be made of what is there
+    return described
 
 
 def _not_there(path: Path, what: str) -> str:

@@ -17,8 +17,8 @@ from mtm.data.loading import DataSpec, short
 from mtm.evaluation.report.tables import TARGETS_NOTE, NumberTable, acting_table, error_table
 from mtm.inference.run_data import held_out_episodes
 from mtm.masks.capabilities import NAMED_MASKS
-from mtm.runs import checkpoint
 from mtm.runs.run import Run
+from mtm.runs.shared import read_evaluation
 from mtm.training.trackers import read_metrics
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def write_report(
 def _training(run: Run, say: Callable[[str], None]) -> Section:
     from mtm.evaluation.report import pictures
 
-    state = checkpoint.load(run.path / "checkpoints", optimizer=False).state
+    state = run.state
     text = f"{state.step:,} steps in {state.seconds:,.0f} s, mask {run.description.train.mask}."
     try:
         rows = read_metrics(run.path / "metrics.csv")
@@ -137,11 +137,12 @@ def _open_loop(run: Run, held_out: TrajectoryDataset, say: Callable[[str], None]
 def _acting(run: Run, say: Callable[[str], None]) -> list[Section]:
     from mtm.evaluation.report import pictures
 
-    file = run.path / "evaluation.json"
-    if not file.exists():
+    measured = read_evaluation(run.path)
+    if measured is None:
+        file = run.path / "evaluation.json"
         say(f"no returns are drawn: {file} is not there yet. Run: mtm eval {run.path}")
         return []
-    result = json.loads(file.read_text())
+    result = json.loads(measured)
     sections = []
     figure = pictures.asked_and_got(result["tasks"], discounted=discount_of(run) < 1)
     if figure is not None:

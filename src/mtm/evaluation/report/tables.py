@@ -14,7 +14,6 @@ from mtm.control.rollout import EpisodeResults
 from mtm.control.scores import score
 from mtm.core.names import PREDICTION_TASKS, TITLES, VALIDATED
 from mtm.data.loading import short
-from mtm.runs import checkpoint
 from mtm.runs.run import Run
 
 PLAIN = {
@@ -28,9 +27,9 @@ CONDITIONED = {"rcbc": TITLES["rcbc"], "dt": "Decision Transformer"}
 
 
 def print_held_out(run: Run, console: Console | None = None) -> None:
-    """Print the held-out errors of a run's last checkpoint."""
+    """Print the held-out errors of a run's checkpoint."""
     console = console or Console(highlight=False)
-    state = checkpoint.load(run.path / "checkpoints", optimizer=False).state
+    state = run.state
     console.print(f"\n{run.path}: step {state.step:,}, {state.seconds:.0f} s of training")
     metrics = state.validation
     if not metrics:
