@@ -42,8 +42,7 @@ from mtm.deploy.serve_guard import Guard
 from mtm.deploy.serve_limits import Limits, RequestError
 from mtm.deploy.serve_metrics import Metrics
 from mtm.deploy.serve_sessions import Sessions
-from mtm.inference.inputs import as_values
-from mtm.inference.windowing import Given
+from mtm.inference.inputs import Given, as_values
 from mtm.runs.run import Run
 
 _LOG = logging.getLogger(__name__)

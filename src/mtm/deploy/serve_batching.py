@@ -20,7 +20,8 @@ from mtm.control.masked_policy import MaskedPolicy, act_together
 from mtm.deploy.serve_limits import Limits, RequestError
 from mtm.deploy.serve_metrics import Metrics
 from mtm.inference.engine import LARGEST_BATCH, Arrays
-from mtm.inference.windowing import Given, fill
+from mtm.inference.inputs import Given
+from mtm.inference.windowing import fill
 from mtm.runs.run import Run
 
 
