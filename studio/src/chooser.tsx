@@ -1,0 +1,149 @@
+// Which run, which data, which episode, which part of it.
+import { useState } from "preact/hooks";
+import { type Episodes, type Side, query } from "./api";
+import { counted, number } from "./format";
+import { keyOf, type Loaded, type Session, useAsked } from "./session";
+import { Timeline } from "./timeline";
+
+const PAGE = 12;
+
+export function Chooser({ session, loaded, theme }: { session: Session; loaded: Loaded; theme: string }) {
+  const { state, update, studio, run, other, data } = session;
+  if (!studio || !run) return null;
+  const fresh = { start: 0, edits: [] };
+  const total = loaded.info.value?.episodes ?? 0;
+  const go = (episode: number) => update({ ...fresh, episode: Math.min(Math.max(episode, 0), Math.max(total - 1, 0)) });
+  const at = Math.min(state.episode, Math.max(total - 1, 0));
+  const runs = studio.runs.map((r) => [keyOf(studio.runs, r.id), `${r.name} (step ${r.step.toLocaleString("en")})`] as const);
+  return (
+    <section class="panel" aria-label="Run, data and episode">
+      <div class="choices">
+        <label>
+          Run
+          <select value={keyOf(studio.runs, run.id)} onChange={(e) => update({ run: e.currentTarget.value, edits: [], features: null })}>
+            {runs.map(([key, text]) => <option key={key} value={key}>{text}</option>)}
+          </select>
+        </label>
+        <label>
+          beside it
+          <select
+            value={other ? keyOf(studio.runs, other.id) : ""}
+            disabled={studio.runs.length < 2}
+            title={studio.runs.length < 2 ? "Start the studio with two runs to compare them: mtm studio RUN RUN" : "A second run, asked the same"}
+            onChange={(e) => update({ other: e.currentTarget.value })}
+          >
+            <option value="">no other run</option>
+            {runs.filter(([key]) => key !== keyOf(studio.runs, run.id)).map(([key, text]) => <option key={key} value={key}>{text}</option>)}
+          </select>
+        </label>
+        <label>
+          Data
+          <select value={keyOf(studio.data, data)} onChange={(e) => update({ ...fresh, data: e.currentTarget.value, episode: 0 })}>
+            {studio.data.map((d) => <option key={d.id} value={keyOf(studio.data, d.id)}>{d.name}</option>)}
+          </select>
+        </label>
+        <div class="field">
+          <label for="episode">Episode{total ? ` of ${total.toLocaleString("en")}` : ""}</label>
+          <div class="stepper">
+            <button type="button" aria-label="Previous episode" disabled={at <= 0} onClick={() => go(at - 1)}>‹</button>
+            <input id="episode" type="number" min={0} max={Math.max(total - 1, 0)} value={at} onChange={(e) => go(Number(e.currentTarget.value) || 0)} />
+            <button type="button" aria-label="Next episode" disabled={at >= total - 1} onClick={() => go(at + 1)}>›</button>
+          </div>
+        </div>
+        <label>
+          Steps in the window
+          <input
+            type="number" min={1} max={studio.limits.longest_window} value={loaded.length}
+            onChange={(e) => update({ length: Math.max(1, Math.min(Number(e.currentTarget.value) || 1, studio.limits.longest_window)), edits: [] })}
+          />
+        </label>
+      </div>
+      <About loaded={loaded} />
+      {loaded.timeline.value && (
+        <Timeline
+          label={loaded.timeline.value.name ?? "neither rewards nor returns are recorded"}
+          length={loaded.timeline.value.length}
+          curve={loaded.timeline.value.mean}
+          absent={Object.values(loaded.timeline.value.absent).flat()}
+          start={loaded.start}
+          steps={loaded.length}
+          theme={theme}
+          onScrub={(start) => update({ start, edits: [] })}
+        />
+      )}
+      <Browser session={session} total={total} onGo={go} />
+    </section>
+  );
+}
+
+function About({ loaded }: { loaded: Loaded }) {
+  const { episode, info } = loaded;
+  if (!episode) return <p class="small muted">{info.error ? "" : "Opening the data …"}</p>;
+  const absent = Object.entries(episode.absent).map(([name, share]) => `${name} absent in ${number(share * 100)} % of the steps`);
+  const lacking = info.value?.lacking ?? [];
+  return (
+    <p class="small row">
+      <SideBadge side={episode.side} />
+      <span class="muted">
+        {[counted(episode.length, "step"), episode.return === null ? "" : `rewards sum to ${number(episode.return)}`,
+          ...absent, lacking.length ? `the data have no ${lacking.join(", ")}` : "", "drag the blue window along the episode"]
+          .filter(Boolean).join(" · ")}
+      </span>
+    </p>
+  );
+}
+
+export function SideBadge({ side }: { side: Side }) {
+  if (side === "held-out") return <span class="badge held-out" title="The run did not see this episode in training">held out</span>;
+  if (side === "training") return <span class="badge training" title="The run was trained on this episode">training</span>;
+  if (side === "other") return <span class="badge" title="Not the data that the run was trained on">other data</span>;
+  return <span class="badge" title="Working out which episodes were held out">…</span>;
+}
+
+/** A list of episodes to choose from. */
+function Browser({ session, total, onGo }: { session: Session; total: number; onGo: (episode: number) => void }) {
+  const [open, setOpen] = useState(false);
+  const [side, setSide] = useState("all");
+  const [offset, setOffset] = useState(0);
+  const { run, data, comeback } = session;
+  const asked = open && run ? query("episodes", { run: run.id, data, offset, count: PAGE, side }) : null;
+  const { value, error } = useAsked<Episodes>(asked, null, comeback);
+  if (total < 2) return null;
+  return (
+    <details open={open} onToggle={(e) => setOpen(e.currentTarget.open)}>
+      <summary class="small">Browse the episodes</summary>
+      <div class="row">
+        <label class="small">
+          Show{" "}
+          <select value={side} onChange={(e) => { setSide(e.currentTarget.value); setOffset(0); }}>
+            <option value="all">all episodes</option>
+            <option value="held-out">held-out ones</option>
+            <option value="training">training ones</option>
+          </select>
+        </label>
+        <button type="button" disabled={offset === 0} onClick={() => setOffset(Math.max(offset - PAGE, 0))}>Previous {PAGE}</button>
+        <button type="button" disabled={!value || offset + PAGE >= value.total} onClick={() => setOffset(offset + PAGE)}>Next {PAGE}</button>
+        {value && <span class="small muted">{counted(value.total, "episode")}</span>}
+      </div>
+      {error && <p class="notice bad">{error}</p>}
+      {value && (
+        <div class="table-scroll">
+          <table>
+            <thead><tr><th>episode</th><th>steps</th><th>sum of rewards</th><th>absent</th><th></th></tr></thead>
+            <tbody>
+              {value.episodes.map((e) => (
+                <tr key={e.episode} class="click" onClick={() => onGo(e.episode)}>
+                  <td><button type="button" aria-label={`Episode ${e.episode}`}>{e.episode}</button></td>
+                  <td>{e.length.toLocaleString("en")}</td>
+                  <td>{number(e.return)}</td>
+                  <td>{Object.keys(e.absent).join(", ") || "–"}</td>
+                  <td><SideBadge side={e.side} /></td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </details>
+  );
+}
