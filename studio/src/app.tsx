@@ -4,6 +4,7 @@ import type { View } from "./address";
 import { AnswerPanel } from "./answer";
 import { Chooser } from "./chooser";
 import { useOnce, useTheme } from "./hooks";
+import icon from "./icon.svg";
 import { Masks } from "./masks";
 import { Quality } from "./quality";
 import { type Session, useSession, useWindow } from "./session";
@@ -24,7 +25,7 @@ export function App() {
     <>
       <header class="top">
         <div class="name">
-          <img src="icon.svg" alt="" />
+          <img src={icon} alt="" />
           <h1>mtm studio</h1>
         </div>
         <span class="muted wide-only grow">Choose what is visible; the model fills in the rest.</span>
