@@ -19,6 +19,7 @@ VERBS = {
     "predict": ("mtm.cli.predict", "given these modalities of a file, what are those?"),
     "relabel": ("mtm.cli.relabel", "fill what data lack, and say how far the labels may be off"),
     "report": ("mtm.cli.report", "write an HTML page of a run"),
+    "studio": ("mtm.cli.studio", "click tokens in a browser, see the model answer"),
     "demo": ("mtm.cli.demo", "one model, seven uses: train, measure, report"),
     "collect": ("mtm.cli.collect", "make data of your own: train an agent, or explore"),
     "reproduce": ("mtm.cli.reproduce", "the paper's tables and figures"),
