@@ -27,6 +27,7 @@ export interface Feature {
 export function AnswerPanel({ session, loaded, theme }: Props) {
   const { state, update, run, other } = session;
   const [search, setSearch] = useState("");
+  const [python, setPython] = useState(false);
   const features = useMemo(() => allFeatures(run), [run]);
   if (!run) return null;
   const fits = (answer: Answer | null) =>
@@ -39,15 +40,15 @@ export function AnswerPanel({ session, loaded, theme }: Props) {
   return (
     <section class="panel" aria-label="The answer">
       <div class="row">
-        <h2 class="grow">2 · See the rest being filled in</h2>
-        {answer && <span class="small muted" title="Time of the server">answered in {number(answer.milliseconds)} ms</span>}
+        <h2>2 · See the rest being filled in</h2>
+        <span class="small muted grow" title="Time of the server">{answer ? `in ${number(answer.milliseconds)} ms` : ""}</span>
+        <Take session={session} loaded={loaded} answer={answer} second={second} onRefused={() => setPython(true)} />
       </div>
       {loaded.problem && <p class="notice bad" role="alert">{loaded.problem}</p>}
       {loaded.secondProblem && other && <p class="notice bad" role="alert">{other.name}: {loaded.secondProblem}</p>}
       {answer && <Errors run={run} other={other} answer={answer} second={second} />}
-      <Key other={other} baselines={state.baselines} run={run} />
-      <div class="row">
-        <label class="small row">
+      <div class="row tools">
+        <label>
           <span class="unseen">Find features</span>
           <input type="search" placeholder="Find features" value={search} onInput={(e) => setSearch(e.currentTarget.value)} />
         </label>
@@ -55,9 +56,13 @@ export function AnswerPanel({ session, loaded, theme }: Props) {
           <input type="checkbox" checked={state.baselines} onChange={(e) => update({ baselines: e.currentTarget.checked })} />
           draw interpolation
         </label>
-        <Take session={session} loaded={loaded} answer={answer} second={second} />
+        <Choice features={features} chosen={chosen} needle={needle} onChoose={(names) => update({ features: names })} />
+        <details open={python} onToggle={(e) => setPython(e.currentTarget.open)}>
+          <summary class="small">Python that gives the same numbers</summary>
+          <pre class="python" tabIndex={0} aria-label="Python">{answer?.python ?? ""}</pre>
+        </details>
       </div>
-      <Choice features={features} chosen={chosen} needle={needle} onChoose={(names) => update({ features: names })} />
+      <Key other={other} baselines={state.baselines} run={run} />
       {run.modalities.map((m) => (
         <ModalityPlots key={m.name} {...{ session, loaded, theme, answer, second }} modality={m} features={drawn.filter((f) => f.modality === m)} />
       ))}
@@ -237,7 +242,7 @@ function off(truth: Numbers, given: Numbers, told: Told | undefined, feature: nu
   if (hidden.length === 0) return "all visible";
   const root = (of: (i: number) => number) => Math.sqrt(hidden.reduce((sum, i) => sum + of(i) ** 2, 0) / hidden.length);
   const error = root((i) => (at(told.prediction, i, feature) ?? 0) - (truth[i] ?? 0));
-  const expected = told.deviation ? `, expected ${number(root((i) => told.deviation?.[i]?.[feature] ?? 0))}` : "";
+  const expected = told.deviation ? ` (expected ${number(root((i) => told.deviation?.[i]?.[feature] ?? 0))})` : "";
   return `off by ${number(error)}${expected}${m.unit && m.unit.length < 8 ? ` ${m.unit}` : ""}`;
 }
 

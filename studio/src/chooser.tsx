@@ -58,7 +58,6 @@ export function Chooser({ session, loaded, theme }: { session: Session; loaded: 
           />
         </label>
       </div>
-      <About loaded={loaded} />
       {loaded.timeline.value && (
         <Timeline
           label={loaded.timeline.value.name ?? "neither rewards nor returns are recorded"}
@@ -71,25 +70,25 @@ export function Chooser({ session, loaded, theme }: { session: Session; loaded: 
           onScrub={(start) => update({ start, edits: [] })}
         />
       )}
-      <Browser session={session} total={total} onGo={go} />
+      <Browser session={session} loaded={loaded} onGo={go} />
     </section>
   );
 }
 
 function About({ loaded }: { loaded: Loaded }) {
   const { episode, info } = loaded;
-  if (!episode) return <p class="small muted">{info.error ? "" : "Opening the data …"}</p>;
+  if (!episode) return <span class="muted">{info.error ? "" : "Opening the data …"}</span>;
   const absent = Object.entries(episode.absent).map(([name, share]) => `${name} absent in ${number(share * 100)} % of the steps`);
   const lacking = info.value?.lacking ?? [];
   return (
-    <p class="small row">
+    <>
       <SideBadge side={episode.side} />
       <span class="muted">
-        {[counted(episode.length, "step"), episode.return === null ? "" : `rewards sum to ${number(episode.return)}`,
-          ...absent, lacking.length ? `the data have no ${lacking.join(", ")}` : "", "drag the blue window along the episode"]
+        {" "}{[counted(episode.length, "step"), episode.return === null ? "" : `rewards sum to ${number(episode.return)}`,
+          ...absent, lacking.length ? `the data have no ${lacking.join(", ")}` : ""]
           .filter(Boolean).join(" · ")}
       </span>
-    </p>
+    </>
   );
 }
 
@@ -101,17 +100,16 @@ export function SideBadge({ side }: { side: Side }) {
 }
 
 /** A list of episodes to choose from. */
-function Browser({ session, total, onGo }: { session: Session; total: number; onGo: (episode: number) => void }) {
+function Browser({ session, loaded, onGo }: { session: Session; loaded: Loaded; onGo: (episode: number) => void }) {
   const [open, setOpen] = useState(false);
   const [side, setSide] = useState("all");
   const [offset, setOffset] = useState(0);
   const { run, data, comeback } = session;
   const asked = open && run ? query("episodes", { run: run.id, data, offset, count: PAGE, side }) : null;
   const { value, error } = useAsked<Episodes>(asked, null, comeback);
-  if (total < 2) return null;
   return (
     <details open={open} onToggle={(e) => setOpen(e.currentTarget.open)}>
-      <summary class="small">Browse the episodes</summary>
+      <summary class="small"><About loaded={loaded} /> · <u>browse the episodes</u></summary>
       <div class="row">
         <label class="small">
           Show{" "}

@@ -56,8 +56,8 @@ export function Masks({ session, loaded }: Props) {
         <span><i class="key cell" />hidden</span>
         <span><i class="key cell wanted" />asked for</span>
         <span><i class="key cell absent" />absent in the data</span>
+        <span class="wide-only">keys: arrows, space, shift + arrow</span>
       </div>
-      <p class="small muted wide-only">Click or drag over cells. Keys: arrows, space; shift and an arrow paints.</p>
       <WhatIf session={session} loaded={loaded} selected={place} />
     </section>
   );
@@ -104,7 +104,7 @@ function MaskButtons({ session, loaded }: Props) {
         title={run.training_mask.problem ?? `Another draw of the mask of training: ${run.training_mask.summary}`}
         onClick={() => update({ mask: "training", seed: state.mask === "training" ? state.seed + 1 : state.seed, edits: [] })}
       >
-        🎲 random
+        random draw
       </button>
       <button type="button" title="Show everything that is there" onClick={() => all(true)}>all</button>
       <button type="button" title="Hide everything" onClick={() => all(false)}>none</button>

@@ -195,7 +195,7 @@ export function useWindow(session: Session): Loaded {
 function usable(run: Run, wanted: string): string {
   if (wanted === "own" || wanted === "training") return wanted;
   const able = run.masks.filter((m) => m.problem === null).map((m) => m.name);
-  return [wanted, "fd", "waypoints", ...able].find((name) => able.includes(name)) ?? "training";
+  return [wanted, "waypoints", "fd", ...able].find((name) => able.includes(name)) ?? "training";
 }
 
 function fitting(now: number | null, length: number): number | null {

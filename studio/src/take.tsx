@@ -10,21 +10,19 @@ interface Props {
   second: Answer | null;
 }
 
-export function Take({ session, loaded, answer, second }: Props) {
+export function Take({ session, loaded, answer, second, onRefused }: Props & { onRefused: () => void }) {
   const [said, setSaid] = useState("");
-  const [open, setOpen] = useState(false);
   const { run, other } = session;
   const copy = async (what: string, text: string) => {
     // Browsers allow it on this machine and over https only.
     const done = await navigator.clipboard?.writeText(text).then(() => true, () => false);
     setSaid(done ? `${what} copied` : `The browser does not let the page copy; mark the text and copy it.`);
-    if (!done && what === "Python") setOpen(true);
+    if (!done && what === "Python") onRefused();
     window.setTimeout(() => setSaid(""), 4000);
   };
   const name = run ? `${run.name}-episode-${loaded.window?.episode ?? 0}-step-${loaded.start}` : "studio";
   return (
     <>
-      <span class="grow" />
       <span class="small muted" role="status">{said}</span>
       <button type="button" disabled={!answer} title="Copy Python that gives the same numbers" onClick={() => void copy("Python", answer?.python ?? "")}>Copy Python</button>
       <button type="button" title="The address holds all that you chose" onClick={() => void copy("Address", location.href)}>Copy address</button>
@@ -35,10 +33,6 @@ export function Take({ session, loaded, answer, second }: Props) {
       >
         CSV
       </button>
-      <details class="python-text" open={open} onToggle={(e) => setOpen(e.currentTarget.open)}>
-        <summary class="small">Show the Python that gives the same numbers</summary>
-        <pre class="python" tabIndex={0} aria-label="Python">{answer?.python ?? ""}</pre>
-      </details>
     </>
   );
 }

@@ -17,7 +17,7 @@ export interface TimelineProps {
   onScrub: (start: number) => void;
 }
 
-const HEIGHT = 84;
+const HEIGHT = 68;
 const FOOT = 14;
 
 /** A strip to drag the window along; the arrow keys move it, too. */
