@@ -38,7 +38,7 @@ export function AnswerPanel({ session, loaded, theme }: Props) {
   const needle = search.trim().toLowerCase();
   const drawn = chosen.filter((f) => f.name.toLowerCase().includes(needle));
   return (
-    <section class="panel" aria-label="The answer">
+    <section class="panel" aria-label="The answer" aria-busy={loaded.busy}>
       <div class="row">
         <h2>2 · See the rest being filled in</h2>
         <span class="small muted grow" title="Time of the server">{answer ? `in ${number(answer.milliseconds)} ms` : ""}</span>

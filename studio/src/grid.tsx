@@ -81,7 +81,7 @@ export function Grid(props: GridProps) {
     props.onSelect(next);
   };
 
-  const width = steps > 40 ? "minmax(0.8rem, 1fr)" : "minmax(1.05rem, 1fr)";
+  const width = steps > 12 ? "minmax(0.72rem, 1fr)" : "minmax(1.05rem, 1fr)";
   return (
     <div class="grid-scroll">
       <div

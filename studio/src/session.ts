@@ -138,6 +138,8 @@ export interface Loaded {
   edits: Edit[];
   answer: Answer | null;
   second: Answer | null;
+  /** Whether what is shown is not yet the answer to what is chosen. */
+  busy: boolean;
   problem: string | null;
   secondProblem: string | null;
   length: number;
@@ -183,11 +185,13 @@ export function useWindow(session: Session): Loaded {
   );
   const first = useAnswer(run, data, windowNow, visible, edits, comeback);
   const second = useAnswer(session.other, data, windowNow, visible, edits, comeback);
-  const problem = info.error ?? timeline.error ?? truth.error ?? mask.error ?? first.error;
+  const last = useRef(visible);
+  if (visible) last.current = visible;
+  const blocked = info.error ?? timeline.error ?? truth.error ?? (named === "own" ? null : mask.error);
   return {
-    info, timeline, window: truth.value, mask: named === "own" ? null : mask.value, visible, edits, length, start,
+    info, timeline, window: truth.value, mask: named === "own" ? null : mask.value, visible: visible ?? last.current, edits, length, start,
     episode: listed.value?.episodes[0] ?? null, answer: first.value, second: second.value,
-    problem, secondProblem: second.error,
+    problem: blocked ?? first.error, secondProblem: second.error, busy: blocked === null && (first.busy || second.busy),
   };
 }
 
@@ -214,26 +218,26 @@ function shownTokens(run: Run, window: Window, bits: Grid | null): Record<string
 
 function useAnswer(
   run: Run | null, data: number, window: Window | null, visible: Record<string, boolean[]> | null, edits: Edit[], comeback: number,
-): Asked<Answer> {
+): Asked<Answer> & { busy: boolean } {
   const lane = useRef<Lane | null>(null);
   lane.current ??= new Lane();
-  const [got, setGot] = useState<Asked<Answer>>({ value: null, error: null });
+  const [got, setGot] = useState<Asked<Answer> & { text: string }>({ value: null, error: null, text: "" });
   const body = useMemo(() => (run && window && visible ? bodyOf(run, data, window, visible, edits) : null), [run, data, window, visible, edits]);
   const text = JSON.stringify(body);
   useLayoutEffect(() => {
     if (!body) {
-      if (!run) { lane.current?.clear(); setGot({ value: null, error: null }); }
+      if (!run) { lane.current?.clear(); setGot({ value: null, error: null, text: "" }); }
       return;
     }
     if (!Object.values(body.visible).some((row) => row.includes("1"))) {
       lane.current?.clear();
-      setGot({ value: null, error: "Nothing is visible. Show at least one token: click a cell of the grid, or choose a mask." });
+      setGot({ value: null, error: "Nothing is visible. Show at least one token: click a cell of the grid, or choose a mask.", text });
       return;
     }
     lane.current?.post<Answer>("answer", body, (value) => {
-      setGot({ value, error: null });
+      setGot({ value, error: null, text });
     }, (error) => {
-      if (error instanceof Refusal) setGot({ value: null, error: error.message });
+      if (error instanceof Refusal) setGot({ value: null, error: error.message, text });
     });
   }, [text, comeback]);
   useLayoutEffect(() => {
@@ -242,7 +246,7 @@ function useAnswer(
     touched = 0;
     setTimeout(() => performance.measure("answer", { start: since, end: performance.now() }));
   }, [got.value]);
-  return got;
+  return { ...got, busy: run !== null && got.text !== text };
 }
 
 function bodyOf(run: Run, data: number, window: Window, visible: Record<string, boolean[]>, edits: Edit[]) {
