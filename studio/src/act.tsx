@@ -11,6 +11,8 @@ interface Job {
   policy: string;
   target: number | null;
   episodes: number;
+  /** What one should know, such as that the target lies beyond the data. */
+  notices: string[];
 }
 
 interface End {
@@ -75,6 +77,7 @@ export function Act({ session, theme }: { session: Session; theme: string }) {
         <h2>Let {run.name} act in {acting.environment}</h2>
         <Orders session={session} running={running} onStart={(q) => void start(q)} onStop={stop} />
         {seen.error && <p class="notice bad" role="alert">{seen.error}</p>}
+        {seen.job?.notices.map((text) => <p class="notice small" key={text}>{text}</p>)}
         {seen.framesProblem && <p class="notice small">No pictures: {seen.framesProblem}</p>}
         {seen.frame && <img class="frame" src={seen.frame} alt={`The first episode in ${acting.environment}`} />}
       </section>

@@ -63,9 +63,9 @@ export function AnswerPanel({ session, loaded, theme }: Props) {
         </details>
       </div>
       <Key other={other} baselines={state.baselines} run={run} />
-      {run.modalities.map((m) => (
+      <div class="modalities">{run.modalities.map((m) => (
         <ModalityPlots key={m.name} {...{ session, loaded, theme, answer, second }} modality={m} features={drawn.filter((f) => f.modality === m)} />
-      ))}
+      ))}</div>
       {drawn.length === 0 && <p class="empty">{needle ? `No chosen feature is called “${search}”.` : "Choose features to draw."}</p>}
     </section>
   );
@@ -189,7 +189,7 @@ function ModalityPlots(props: ModalityProps) {
   const change = (feature: number) => (step: number, value: number) =>
     session.update({ edits: changedEdits(session.state.edits, { modality: m.name, step, feature, value }) });
   return (
-    <section class="modality" aria-label={m.name}>
+    <section class={features.length === 1 ? "modality single" : "modality"} aria-label={m.name}>
       <header>
         <h3>{m.name}</h3>
         <span class="small muted">{[m.role, m.kind === "discrete" ? `${m.classes} classes` : "", m.unit ?? ""].filter(Boolean).join(" · ")}</span>
@@ -242,8 +242,8 @@ function off(truth: Numbers, given: Numbers, told: Told | undefined, feature: nu
   if (hidden.length === 0) return "all visible";
   const root = (of: (i: number) => number) => Math.sqrt(hidden.reduce((sum, i) => sum + of(i) ** 2, 0) / hidden.length);
   const error = root((i) => (at(told.prediction, i, feature) ?? 0) - (truth[i] ?? 0));
-  const expected = told.deviation ? ` (expected ${number(root((i) => told.deviation?.[i]?.[feature] ?? 0))})` : "";
-  return `off by ${number(error)}${expected}${m.unit && m.unit.length < 8 ? ` ${m.unit}` : ""}`;
+  const expected = told.deviation ? ` (expected ${number(root((i) => told.deviation?.[i]?.[feature] ?? 0), 2)})` : "";
+  return `off by ${number(error, 2)}${expected}${m.unit && m.unit.length < 8 ? ` ${m.unit}` : ""}`;
 }
 
 function wrong(told: Told | undefined): string {

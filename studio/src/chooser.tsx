@@ -1,77 +1,119 @@
 // Which run, which data, which episode, which part of it.
 import { useState } from "preact/hooks";
-import { type Episodes, type Side, query } from "./api";
+import { type Episodes, type Run, type Side, type Studio, query } from "./api";
 import { counted, number } from "./format";
 import { keyOf, type Loaded, type Session, useAsked } from "./session";
 import { Timeline } from "./timeline";
 
 const PAGE = 12;
 
-export function Chooser({ session, loaded, theme }: { session: Session; loaded: Loaded; theme: string }) {
-  const { state, update, studio, run, other, data } = session;
-  if (!studio || !run) return null;
-  const fresh = { start: 0, edits: [] };
+interface Props {
+  session: Session;
+  loaded: Loaded;
+}
+
+/** What the view needs to know: acting only the run, quality also the data, asking everything. */
+export function Chooser({ session, loaded, theme }: Props & { theme: string }) {
+  const { state, update } = session;
+  const asking = state.view === "ask";
   const total = loaded.info.value?.episodes ?? 0;
-  const go = (episode: number) => update({ ...fresh, episode: Math.min(Math.max(episode, 0), Math.max(total - 1, 0)) });
-  const at = Math.min(state.episode, Math.max(total - 1, 0));
-  const runs = studio.runs.map((r) => [keyOf(studio.runs, r.id), `${r.name} (step ${r.step.toLocaleString("en")})`] as const);
+  const go = (episode: number) => update({ start: 0, edits: [], episode: Math.min(Math.max(episode, 0), Math.max(total - 1, 0)) });
+  const timeline = loaded.timeline.value;
   return (
     <section class="panel" aria-label="Run, data and episode">
       <div class="choices">
-        <label>
-          Run
-          <select value={keyOf(studio.runs, run.id)} onChange={(e) => update({ run: e.currentTarget.value, edits: [], features: null })}>
-            {runs.map(([key, text]) => <option key={key} value={key}>{text}</option>)}
-          </select>
-        </label>
-        <label>
-          beside it
-          <select
-            value={other ? keyOf(studio.runs, other.id) : ""}
-            disabled={studio.runs.length < 2}
-            title={studio.runs.length < 2 ? "Start the studio with two runs to compare them: mtm studio RUN RUN" : "A second run, asked the same"}
-            onChange={(e) => update({ other: e.currentTarget.value })}
-          >
-            <option value="">no other run</option>
-            {runs.filter(([key]) => key !== keyOf(studio.runs, run.id)).map(([key, text]) => <option key={key} value={key}>{text}</option>)}
-          </select>
-        </label>
-        <label>
-          Data
-          <select value={keyOf(studio.data, data)} onChange={(e) => update({ ...fresh, data: e.currentTarget.value, episode: 0 })}>
-            {studio.data.map((d) => <option key={d.id} value={keyOf(studio.data, d.id)}>{d.name}</option>)}
-          </select>
-        </label>
-        <div class="field">
-          <label for="episode">Episode{total ? ` of ${total.toLocaleString("en")}` : ""}</label>
-          <div class="stepper">
-            <button type="button" aria-label="Previous episode" disabled={at <= 0} onClick={() => go(at - 1)}>‹</button>
-            <input id="episode" type="number" min={0} max={Math.max(total - 1, 0)} value={at} onChange={(e) => go(Number(e.currentTarget.value) || 0)} />
-            <button type="button" aria-label="Next episode" disabled={at >= total - 1} onClick={() => go(at + 1)}>›</button>
-          </div>
-        </div>
-        <label>
-          Steps in the window
-          <input
-            type="number" min={1} max={studio.limits.longest_window} value={loaded.length}
-            onChange={(e) => update({ length: Math.max(1, Math.min(Number(e.currentTarget.value) || 1, studio.limits.longest_window)), edits: [] })}
-          />
-        </label>
+        <RunChoice session={session} />
+        {asking && <OtherChoice session={session} />}
+        {state.view !== "act" && <DataChoice session={session} />}
+        {asking && <WindowChoice session={session} loaded={loaded} total={total} onGo={go} />}
       </div>
-      {loaded.timeline.value && (
+      {asking && timeline && (
         <Timeline
-          label={loaded.timeline.value.name ?? "neither rewards nor returns are recorded"}
-          length={loaded.timeline.value.length}
-          curve={loaded.timeline.value.mean}
-          absent={Object.values(loaded.timeline.value.absent).flat()}
+          label={timeline.name ?? ""}
+          length={timeline.length}
+          curve={timeline.mean}
+          absent={Object.values(timeline.absent).flat()}
           start={loaded.start}
           steps={loaded.length}
           theme={theme}
           onScrub={(start) => update({ start, edits: [] })}
         />
       )}
-      <Browser session={session} loaded={loaded} onGo={go} />
+      {asking && <Browser session={session} loaded={loaded} onGo={go} />}
     </section>
+  );
+}
+
+function RunChoice({ session: { studio, run, update } }: { session: Session }) {
+  if (!studio || !run) return null;
+  return (
+    <label>
+      Run
+      <select aria-label="Run" value={keyOf(studio.runs, run.id)} onChange={(e) => update({ run: e.currentTarget.value, data: "", edits: [], features: null })}>
+        {studio.runs.map((r) => <RunOption key={r.id} studio={studio} run={r} />)}
+      </select>
+    </label>
+  );
+}
+
+function OtherChoice({ session: { studio, run, other, update } }: { session: Session }) {
+  if (!studio || !run) return null;
+  const alone = studio.runs.length < 2;
+  return (
+    <label>
+      beside it
+      <select
+        aria-label="Run beside it"
+        value={other ? keyOf(studio.runs, other.id) : ""}
+        disabled={alone}
+        title={alone ? "Start the studio with two runs to compare them: mtm studio RUN RUN" : "A second run, asked the same"}
+        onChange={(e) => update({ other: e.currentTarget.value })}
+      >
+        <option value="">no other run</option>
+        {studio.runs.filter((r) => r.id !== run.id).map((r) => <RunOption key={r.id} studio={studio} run={r} />)}
+      </select>
+    </label>
+  );
+}
+
+function RunOption({ studio, run }: { studio: Studio; run: Run }) {
+  return <option value={keyOf(studio.runs, run.id)}>{run.name} (step {run.step.toLocaleString("en")})</option>;
+}
+
+function DataChoice({ session: { studio, data, update } }: { session: Session }) {
+  if (!studio) return null;
+  return (
+    <label>
+      Data
+      <select aria-label="Data" value={keyOf(studio.data, data)} onChange={(e) => update({ data: e.currentTarget.value, episode: 0, start: 0, edits: [] })}>
+        {studio.data.map((d) => <option key={d.id} value={keyOf(studio.data, d.id)}>{d.name}</option>)}
+      </select>
+    </label>
+  );
+}
+
+function WindowChoice({ session, loaded, total, onGo }: Props & { total: number; onGo: (episode: number) => void }) {
+  const { state, update, studio } = session;
+  const at = Math.min(state.episode, Math.max(total - 1, 0));
+  const most = studio?.limits.longest_window ?? 1;
+  return (
+    <>
+      <div class="field">
+        <label for="episode">Episode{total ? ` of ${total.toLocaleString("en")}` : ""}</label>
+        <div class="stepper">
+          <button type="button" aria-label="Previous episode" disabled={at <= 0} onClick={() => onGo(at - 1)}>‹</button>
+          <input id="episode" type="number" min={0} max={Math.max(total - 1, 0)} value={at} onChange={(e) => onGo(Math.floor(Number(e.currentTarget.value)) || 0)} />
+          <button type="button" aria-label="Next episode" disabled={at >= total - 1} onClick={() => onGo(at + 1)}>›</button>
+        </div>
+      </div>
+      <label>
+        Steps in the window
+        <input
+          type="number" min={1} max={most} value={loaded.length}
+          onChange={(e) => update({ length: Math.max(1, Math.min(Math.floor(Number(e.currentTarget.value)) || 1, most)), edits: [] })}
+        />
+      </label>
+    </>
   );
 }
 

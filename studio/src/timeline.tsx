@@ -101,7 +101,7 @@ function draw(canvas: HTMLCanvasElement, props: TimelineProps): void {
   pen.fillRect(0, 0, width, base);
   pen.fillStyle = hatch(pen, of("absent"), of("soft"));
   for (const [from, to] of props.absent) pen.fillRect(x(from), 0, Math.max(x(to) - x(from), 1), base);
-  drawCurve(pen, props, of("truth"), x, base);
+  drawCurve(pen, props, of("muted"), x, base);
   pen.fillStyle = of("shown");
   pen.globalAlpha = 0.22;
   const wide = Math.max(x(props.start + props.steps) - x(props.start), 3);
@@ -115,7 +115,11 @@ function draw(canvas: HTMLCanvasElement, props: TimelineProps): void {
 
 function drawCurve(pen: CanvasRenderingContext2D, props: TimelineProps, colour: string, x: (s: number) => number, base: number): void {
   const known = props.curve.filter((v): v is number => v !== null);
-  if (known.length === 0) return;
+  const hatched = props.absent.length > 0 ? "hatched: something is absent" : "";
+  if (known.length === 0) {
+    drawLabel(pen, ["no rewards or returns to draw", hatched], colour);
+    return;
+  }
   const low = known.reduce((a, b) => Math.min(a, b));
   const high = known.reduce((a, b) => Math.max(a, b));
   const tall = high - low || 1;
@@ -133,12 +137,16 @@ function drawCurve(pen: CanvasRenderingContext2D, props: TimelineProps, colour: 
     open = true;
   });
   pen.stroke();
+  const about = low === high ? number(low) : `${number(low)} to ${number(high)}`;
+  drawLabel(pen, [`${props.label}, ${about}`, hatched], colour);
+}
+
+function drawLabel(pen: CanvasRenderingContext2D, parts: string[], colour: string): void {
   pen.fillStyle = colour;
   pen.font = "11px system-ui, sans-serif";
   pen.textBaseline = "top";
   pen.textAlign = "left";
-  const about = low === high ? number(low) : `${number(low)} to ${number(high)}`;
-  pen.fillText(`${props.label}, ${about}`, 6, 3);
+  pen.fillText(parts.filter(Boolean).join("; "), 6, 3);
 }
 
 function drawFoot(pen: CanvasRenderingContext2D, props: TimelineProps, colour: string, width: number): void {
