@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+import torch
 
 from mtm.core.config import ModelConfig, TrainConfig
 from mtm.core.reading import Reading
@@ -60,12 +61,19 @@ def write_gears(path: Path, episodes: int = 12, length: int = 30) -> None:
     )
 
 
+def trained(data: str | Path, config: TrainConfig, path: Path) -> Path:
+    """Train with one thread: so small a network is slower on several."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    train(data, config, path)
+    torch.set_num_threads(before)
+    return path
+
+
 @pytest.fixture(scope="session")
 def hopper_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Trained on builtin:hopper, so it has an environment."""
-    path = tmp_path_factory.mktemp("studio") / "hopper"
-    train("builtin:hopper", QUICK, path)
-    return path
+    return trained("builtin:hopper", QUICK, tmp_path_factory.mktemp("studio") / "hopper")
 
 
 @pytest.fixture(scope="session")
@@ -73,8 +81,7 @@ def gears_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Modalities of the user's own names, one discrete, gaps, and no environment."""
     folder = tmp_path_factory.mktemp("studio")
     write_gears(folder / "gears.npz")
-    train(folder / "gears.npz", replace(QUICK, reading=GEARS), folder / "gears")
-    return folder / "gears"
+    return trained(folder / "gears.npz", replace(QUICK, reading=GEARS), folder / "gears")
 
 
 @pytest.fixture(scope="session")

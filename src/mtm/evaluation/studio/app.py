@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
@@ -35,12 +35,11 @@ def make_app(answering: Answering, host: str, port: int, token: str | None) -> A
         port: That it listens on.
         token: That is asked for, if any.
     """
+    routes: list[BaseRoute] = [*answering.routes(), Route("/", _index, methods=["GET"])]
+    if (PAGE / "assets").is_dir():
+        routes.append(Mount("/assets", _Assets(directory=PAGE / "assets")))
     app = Starlette(
-        routes=[
-            *answering.routes(),
-            Route("/", _index, methods=["GET"]),
-            Mount("/assets", _Assets(directory=PAGE / "assets", check_dir=False)),
-        ],
+        routes=routes,
         exception_handlers={
             MTMError: _refuse,
             HTTPException: _refuse_http,
