@@ -130,7 +130,7 @@ function Orders({ session, running, onStart, onStop }: OrdersProps) {
   const submit = (event: Event) => {
     event.preventDefault();
     if (!policy) return;
-    onStart({ run: run.id, policy: policy.name, target: own ? asked : "auto", episodes: state.episodes, seed: state.actSeed, frames: true });
+    onStart({ run: run.id, policy: policy.name, target: own ? asked : "auto", episodes: state.episodes, seed: state.actSeed, frames: state.frames });
   };
   return (
     <form onSubmit={submit}>
@@ -170,6 +170,10 @@ function Orders({ session, running, onStart, onStop }: OrdersProps) {
           <input type="number" min={0} value={state.actSeed} onChange={(e) => update({ actSeed: Math.max(0, Math.floor(Number(e.currentTarget.value)) || 0) })} />
         </label>
       </div>
+      <label class="small row">
+        <input type="checkbox" checked={state.frames} onChange={(e) => update({ frames: e.currentTarget.checked })} />
+        draw the first episode (slower)
+      </label>
       <div class="row">
         <button type="submit" class="primary" disabled={running || !policy || policy.problem !== null}>Let it act</button>
         <button type="button" disabled={!running} onClick={onStop}>Stop</button>

@@ -27,6 +27,7 @@ export interface State {
   target: string;
   episodes: number;
   actSeed: number;
+  frames: boolean;
 }
 
 export const START: State = {
@@ -48,6 +49,7 @@ export const START: State = {
   target: "auto",
   episodes: 5,
   actSeed: 0,
+  frames: true,
 };
 
 const NUMBERS = ["episode", "start", "length", "seed", "episodes", "actSeed"] as const;
@@ -65,6 +67,7 @@ export function written(state: State): string {
   }
   for (const e of state.edits) out.append("what", [e.modality, e.step, e.feature, e.value].join("*"));
   if (state.features) out.set("features", state.features.join("*"));
+  if (!state.frames) out.set("frames", "0");
   if (state.baselines) out.set("baselines", "1");
   return out.toString();
 }
@@ -81,6 +84,7 @@ export function read(hash: string): State {
   state.shown = Object.fromEntries(held.getAll("shown").map(split).filter(([, bits]) => /^[01]+$/.test(bits)));
   state.edits = held.getAll("what").map(edit).filter((e): e is Edit => e !== null);
   state.features = held.get("features")?.split("*").filter(Boolean) ?? null;
+  state.frames = held.get("frames") !== "0";
   state.baselines = held.get("baselines") === "1";
   return state;
 }

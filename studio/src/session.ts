@@ -31,6 +31,7 @@ export interface Session {
 
 const HEARTBEAT = 5000;
 const RETRY = 1000;
+const SETTLED = 200;
 
 /** The moment of the latest change by the user, to measure how long its answer takes. */
 let touched = 0;
@@ -46,9 +47,10 @@ export function useSession(): Session {
     setState((old) => ({ ...old, ...change }));
   }, []);
 
+  // Not at each move of a drag: browsers allow only so many changes of the address.
   useEffect(() => {
-    const said = written(state);
-    if (said !== location.hash.replace(/^#/, "")) history.replaceState(null, "", `#${said}`);
+    const timer = window.setTimeout(() => history.replaceState(null, "", `#${written(state)}`), SETTLED);
+    return () => clearTimeout(timer);
   }, [state]);
   useEffect(() => {
     const changed = () => setState(read(location.hash));

@@ -1,5 +1,6 @@
 // What one takes along: the address, the Python that says the same, a picture, a table.
 import { useState } from "preact/hooks";
+import { type State, written } from "./address";
 import { type Answer, type Run, at } from "./api";
 import type { Loaded, Session } from "./session";
 
@@ -25,7 +26,7 @@ export function Take({ session, loaded, answer, second, onRefused }: Props & { o
     <>
       <span class="small muted" role="status">{said}</span>
       <button type="button" disabled={!answer} title="Copy Python that gives the same numbers" onClick={() => void copy("Python", answer?.python ?? "")}>Copy Python</button>
-      <button type="button" title="The address holds all that you chose" onClick={() => void copy("Address", location.href)}>Copy address</button>
+      <button type="button" title="The address holds all that you chose" onClick={() => void copy("Address", addressOf(session.state))}>Copy address</button>
       <button type="button" disabled={!answer} title="Save the plots as a picture" onClick={() => void picture().then((blob) => blob && save(blob, `${name}.png`))}>PNG</button>
       <button
         type="button" disabled={!answer} title="Save all numbers of the window as a table"
@@ -35,6 +36,10 @@ export function Take({ session, loaded, answer, second, onRefused }: Props & { o
       </button>
     </>
   );
+}
+
+function addressOf(state: State): string {
+  return `${location.origin}${location.pathname}#${written(state)}`;
 }
 
 function save(blob: Blob, name: string): void {

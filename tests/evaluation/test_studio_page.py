@@ -77,6 +77,7 @@ class Desk:
         self.context = browser.new_context(
             viewport={"width": width, "height": 860}, accept_downloads=True
         )
+        self.context.grant_permissions(["clipboard-read", "clipboard-write"])
         self.page: Page = self.context.new_page()
         self.page.set_default_timeout(PATIENCE)
         self.faults: list[str] = []
@@ -125,9 +126,17 @@ class Desk:
             for row in csv.DictReader(io.StringIO(text))
         }
 
+    def copied(self, button: str) -> str:
+        """What a button copies."""
+        self.page.get_by_role("button", name=button).click()
+        self.page.get_by_role("status").filter(has_text="copied").wait_for()
+        text: str = self.page.evaluate("navigator.clipboard.readText()")
+        return text
+
     def python(self) -> dict[str, Any]:
-        """What the Python that the page offers gives."""
-        text = self.page.locator("pre.python").text_content() or ""
+        """What the Python that the page copies gives."""
+        text = self.copied("Copy Python")
+        assert text == self.page.locator("pre.python").text_content()
         names: dict[str, Any] = {}
         exec(text, names)
         answer: dict[str, Any] = names["answer"]
@@ -177,6 +186,9 @@ def test_a_mask_gives_the_numbers_of_predict(desk: Desk, hopper_run: Path) -> No
     error = (((answer["states"] - window["states"]) / std)[hidden] ** 2).mean()
     assert desk.errors()["states"] == pytest.approx(error, rel=1e-4)
     assert flat(desk.python(), 4) == pytest.approx(page, rel=1e-5, abs=1e-6)
+    with desk.page.expect_download() as saved:
+        desk.page.get_by_role("button", name="PNG").click()
+    assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
 
 
 def test_clicks_drags_and_keys_show_and_hide(desk: Desk) -> None:
@@ -207,6 +219,30 @@ def test_clicks_drags_and_keys_show_and_hide(desk: Desk) -> None:
     assert [desk.is_shown(2, step) for step in range(8)] == [True] * 7 + [False]
     desk.answered()
     assert "own mask" in (desk.page.get_by_test_id("use").text_content() or "")
+
+
+def test_scrubbing_and_browsing(desk: Desk) -> None:
+    desk.open("run=hopper&episode=3&length=4&mask=id")
+    window = desk.page.get_by_role("slider", name="Window within the episode")
+    window.press("ArrowRight")
+    window.press("PageUp")
+    desk.answered()
+    assert window.get_attribute("aria-valuenow") == "5"
+    assert desk.cell(0, 0).get_attribute("aria-label") == "states, step 5: visible"
+    window.press("End")
+    desk.answered()
+    assert window.get_attribute("aria-valuenow") == window.get_attribute("aria-valuemax")
+
+    desk.page.get_by_text("browse the episodes").click()
+    desk.page.locator("details select").select_option("held-out")
+    desk.page.wait_for_selector("details tbody tr:first-child .badge.held-out")
+    assert desk.page.locator("details tbody .badge.training").count() == 0
+    first = desk.page.locator("details tbody button").first
+    number = first.text_content()
+    first.click()
+    desk.answered()
+    assert desk.page.locator("#episode").input_value() == number
+    desk.page.wait_for_selector("summary .badge.held-out")
 
 
 def test_every_mask_that_is_offered_answers(desk: Desk) -> None:
@@ -283,8 +319,8 @@ def test_the_address_restores_everything(desk: Desk, browser: Browser) -> None:
     desk.page.get_by_text("Features: ").click()
     desk.page.get_by_label("states[2]", exact=True).uncheck()
     desk.answered()
-    other = Desk(browser, desk.page.url.partition("#")[0])
-    other.open(desk.page.url.partition("#")[2])
+    other = Desk(browser, desk.address)
+    other.open(desk.copied("Copy address").partition("#")[2])
     assert other.grid() == desk.grid()
     assert other.errors() == desk.errors()
     assert other.table() == desk.table()
@@ -399,7 +435,7 @@ def test_classes_gaps_and_names_of_ones_own(desk: Desk, gears_run: Path) -> None
     answer = desk.python()
     assert [page["gear", "gear", step] for step in range(16)] == list(answer["gear"])
     desk.page.get_by_role("button", name="Act", exact=True).click()
-    assert "environment" in (desk.page.locator(".notice").last.text_content() or "")
+    assert "To act, a run needs" in (desk.page.locator(".notice").last.text_content() or "")
 
 
 def test_worst_steps_are_found_and_looked_at(desk: Desk) -> None:
@@ -412,8 +448,7 @@ def test_worst_steps_are_found_and_looked_at(desk: Desk) -> None:
     worst.click()
     desk.answered()
     episode, modality, step = found.groups()
-    assert desk.page.get_by_label("Episode", exact=False).first.is_visible()
-    assert f"episode={episode}" in desk.page.url or episode == "0"
+    assert desk.page.locator("#episode").input_value() == episode
     hidden = [label for label in desk.grid() if label is not None and ": hidden" in label]
     assert hidden == [f"{modality}, step {step}: hidden"]
 
@@ -421,7 +456,7 @@ def test_worst_steps_are_found_and_looked_at(desk: Desk) -> None:
 def test_acting_reports_each_episode(desk: Desk) -> None:
     pytest.importorskip("gymnasium", reason="acting needs the extra `sim`")
     pytest.importorskip("mujoco", reason="acting needs the extra `sim`")
-    desk.open("run=hopper&view=act&episodes=2&policy=rcbc", wait=False)
+    desk.open("run=hopper&view=act&episodes=2&policy=rcbc&frames=0", wait=False)
     desk.page.get_by_role("button", name="Let it act").click()
     desk.page.wait_for_selector("[data-testid=acting]:has-text('All episodes ended: 2 of 2')")
     seeds = desk.page.locator(".act tbody td:first-child").all_text_contents()
