@@ -2,6 +2,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { type ActEpisode, ask, Refusal } from "./api";
+import { NumberField, within } from "./fields";
 import { counted, number } from "./format";
 import type { Session } from "./session";
 
@@ -37,6 +38,8 @@ interface Seen {
   end: End | null;
   error: string | null;
 }
+
+const LARGEST_SEED = 2 ** 31 - 1;
 
 const NOTHING: Seen = { job: null, progress: null, results: [], frame: null, framesProblem: null, end: null, error: null };
 
@@ -125,6 +128,7 @@ function Orders({ session, running, onStart, onStop }: OrdersProps) {
   const able = run.acting.policies.filter((p) => p.problem === null);
   const policy = run.acting.policies.find((p) => p.name === state.policy) ?? able[0];
   const range = run.acting.returns;
+  const most = studio.limits.most_episodes;
   const asked = Number(state.target);
   const own = state.target !== "auto";
   const submit = (event: Event) => {
@@ -163,11 +167,11 @@ function Orders({ session, running, onStart, onStop }: OrdersProps) {
       <div class="choices">
         <label>
           Episodes
-          <input type="number" min={1} max={studio.limits.most_episodes} value={state.episodes} onChange={(e) => update({ episodes: Math.max(1, Math.min(Number(e.currentTarget.value) || 1, studio.limits.most_episodes)) })} />
+          <NumberField min={1} max={most} value={state.episodes} onNumber={(n) => update({ episodes: within(n, 1, most) })} />
         </label>
         <label>
           First seed
-          <input type="number" min={0} value={state.actSeed} onChange={(e) => update({ actSeed: Math.max(0, Math.floor(Number(e.currentTarget.value)) || 0) })} />
+          <NumberField min={0} value={state.actSeed} onNumber={(n) => update({ actSeed: within(n, 0, LARGEST_SEED) })} />
         </label>
       </div>
       <label class="small row">

@@ -1,6 +1,7 @@
 // Which run, which data, which episode, which part of it.
 import { useState } from "preact/hooks";
 import { type Episodes, type Run, type Side, type Studio, query } from "./api";
+import { NumberField, within } from "./fields";
 import { counted, number } from "./format";
 import { keyOf, type Loaded, type Session, useAsked } from "./session";
 import { Timeline } from "./timeline";
@@ -102,16 +103,13 @@ function WindowChoice({ session, loaded, total, onGo }: Props & { total: number;
         <label for="episode">Episode{total ? ` of ${total.toLocaleString("en")}` : ""}</label>
         <div class="stepper">
           <button type="button" aria-label="Previous episode" disabled={at <= 0} onClick={() => onGo(at - 1)}>‹</button>
-          <input id="episode" type="number" min={0} max={Math.max(total - 1, 0)} value={at} onChange={(e) => onGo(Math.floor(Number(e.currentTarget.value)) || 0)} />
+          <NumberField id="episode" min={0} max={Math.max(total - 1, 0)} value={at} onNumber={(n) => onGo(Math.floor(n))} />
           <button type="button" aria-label="Next episode" disabled={at >= total - 1} onClick={() => onGo(at + 1)}>›</button>
         </div>
       </div>
       <label>
         Steps in the window
-        <input
-          type="number" min={1} max={most} value={loaded.length}
-          onChange={(e) => update({ length: Math.max(1, Math.min(Math.floor(Number(e.currentTarget.value)) || 1, most)), edits: [] })}
-        />
+        <NumberField min={1} max={most} value={loaded.length} onNumber={(n) => update({ length: within(n, 1, most), edits: [] })} />
       </label>
     </>
   );

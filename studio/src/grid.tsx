@@ -1,5 +1,5 @@
 // The tokens of the window: modalities by steps, to be shown and hidden.
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
 export interface Place {
   row: number;
@@ -38,7 +38,7 @@ export function Grid(props: GridProps) {
       window.removeEventListener("pointercancel", stop);
     };
   }, []);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!walked.current) return;
     walked.current = false;
     cellAt(holder.current, selected)?.focus();

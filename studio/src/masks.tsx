@@ -1,6 +1,7 @@
 // What the model may see: a mask by name, a draw of the training's, or one's own.
 import { useState } from "preact/hooks";
 import type { Run } from "./api";
+import { NumberField } from "./fields";
 import { exact, number } from "./format";
 import { Grid, type Place } from "./grid";
 import type { Loaded, Session, Update } from "./session";
@@ -196,11 +197,7 @@ function TokenValues({ update, loaded, run, selected, edits }: TokenProps) {
   const row = window.values[m.name]?.[step];
   const recorded = (feature: number) => (Array.isArray(row) ? row[feature] : row) ?? 0;
   const held = (feature: number) => edits.find((e) => e.modality === m.name && e.step === step && e.feature === feature)?.value;
-  const set = (feature: number, text: string) => {
-    const value = Number(text);
-    if (text.trim() === "" || !Number.isFinite(value)) return;
-    update({ edits: changedEdits(edits, { modality: m.name, step, feature, value }) });
-  };
+  const set = (feature: number, value: number) => update({ edits: changedEdits(edits, { modality: m.name, step, feature, value }) });
   return (
     <fieldset>
       <legend class="small">Values of <b>{at}</b>; type others, or drag their dots in the plots{m.unit ? ` (${m.unit})` : ""}</legend>
@@ -209,13 +206,13 @@ function TokenValues({ update, loaded, run, selected, edits }: TokenProps) {
           <label key={feature}>
             <span>{feature}</span>
             {m.kind === "discrete" ? (
-              <select value={String(held(i) ?? recorded(i))} aria-label={`${feature} at step ${window.start + step}`} onChange={(e) => set(i, e.currentTarget.value)}>
+              <select value={String(held(i) ?? recorded(i))} aria-label={`${feature} at step ${window.start + step}`} onChange={(e) => set(i, Number(e.currentTarget.value))}>
                 {classNames(m).map((name, c) => <option key={name} value={String(c)}>{name}</option>)}
               </select>
             ) : (
-              <input
-                type="number" step="any" value={exact(held(i) ?? recorded(i))} aria-label={`${feature} at step ${window.start + step}`}
-                onChange={(e) => set(i, e.currentTarget.value)}
+              <NumberField
+                step="any" value={exact(held(i) ?? recorded(i))} aria-label={`${feature} at step ${window.start + step}`}
+                onNumber={(value) => set(i, value)}
               />
             )}
           </label>

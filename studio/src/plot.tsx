@@ -1,5 +1,5 @@
 // One feature over the window: truth, what was visible, predictions and how far off they may be.
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { number } from "./format";
 
@@ -39,13 +39,13 @@ export function Plot(props: PlotProps) {
   const held = useRef<Held | null>(null);
   latest.current = props;
   const kinds = props.curves.map((c) => c.colour + (c.low ? "±" : "")).join();
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!holder.current) return;
     const drawn = new Held(holder.current, latest);
     held.current = drawn;
     return () => drawn.destroy();
   }, [kinds, props.theme, props.steps.length]);
-  useEffect(() => held.current?.draw());
+  useLayoutEffect(() => held.current?.draw());
   return (
     <figure class="plot" data-feature={props.name}>
       <figcaption>
