@@ -20,7 +20,7 @@ from mtm.core.atomic_write import write_atomically
 from mtm.evaluation.studio.serving import Serving
 
 IMAGES = Path(__file__).parent / "images"
-PATIENCE = 120_000
+PATIENCE = 600_000
 ANSWERED = "section[aria-label='The answer'][aria-busy='false'] [data-testid=errors]"
 
 
@@ -42,7 +42,7 @@ def main() -> None:
         _take(page, "studio-what-if")
         page = _open(browser, f"{here}&length=12&mask=goal&other={runs[1].name}", ANSWERED)
         _take(page, "studio-two-runs")
-        page = _open(browser, f"{here}&view=act&episodes=5", ".act")
+        page = _open(browser, f"{here}&view=act&episodes=4&target=900", ".act")
         page.get_by_role("button", name="Let it act").click()
         page.wait_for_selector("[data-testid=acting]:has-text('All episodes ended')")
         _take(page, "studio-act")
