@@ -63,7 +63,9 @@ MASKS = ["fd", "id", "bc", "rcbc", "goal", "waypoints", "past", "plan", "trainin
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("length", [4, 11])
-def test_an_answer_is_that_of_predict(client: Any, hopper_run: Path, mask: str, length: int) -> None:
+def test_an_answer_is_that_of_predict(
+    client: Any, hopper_run: Path, mask: str, length: int
+) -> None:
     place = window_of(HOPPER, 60, 7, length)
     visible = masked(client, place, mask)["visible"]
     run = mtm.load_run(hopper_run)
@@ -85,7 +87,9 @@ def test_names_classes_and_gaps_of_ones_own(client: Any, mask: str) -> None:
     answer = asked(client, place, shown)
     assert_same(answer, reproduced(answer))
     gear = answer["modalities"]["gear"]
-    for step, (visible, shares) in enumerate(zip(shown["gear"], gear["probabilities"], strict=True)):
+    for step, (visible, shares) in enumerate(
+        zip(shown["gear"], gear["probabilities"], strict=True)
+    ):
         assert (shares is None) == (visible == "1")
         if shares is not None:
             assert sum(shares) == pytest.approx(1, abs=1e-5)
