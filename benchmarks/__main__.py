@@ -23,6 +23,7 @@ from benchmarks import (
     sampling,
     scaling,
     startup,
+    studio,
     training,
     updates,
 )
@@ -31,7 +32,7 @@ from mtm.research.experiments.provenance import here
 
 PARTS = (
     *("training", "reference", "sampling", "evaluation", "representation", "updates"),
-    *("startup", "scaling", "growth", "members"),
+    *("startup", "scaling", "growth", "members", "studio"),
 )
 
 
@@ -57,6 +58,7 @@ def main() -> None:
         "scaling": scaling.measure,
         "growth": lambda: growth.measure(arguments.out),
         "members": members.measure,
+        "studio": studio.measure,
     }
     for part in arguments.parts:
         if part == "reference" and arguments.reference is None:

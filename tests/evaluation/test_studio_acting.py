@@ -16,7 +16,6 @@ pytest.importorskip("starlette", reason="the extra `studio` is not installed")
 httpx = pytest.importorskip("httpx", reason="the extra `dev` is not installed")
 
 import mtm
-from mtm.control.rendering import why_no_frames
 
 ORDER = {"run": 0, "policy": "rcbc", "target": "fraction:0.5", "episodes": 2, "seed": 3}
 
@@ -88,11 +87,10 @@ def test_returns_are_those_of_a_rollout(client: Any, act: Any, hopper_run: Path)
 
 def test_frames_come_or_it_says_what_to_install(client: Any, act: Any) -> None:
     image = pytest.importorskip("PIL.Image", reason="the extra `studio` is not installed")
-    job = act(policy="bc", frames=True).json()
+    job = act(policy="bc", frames=True, episodes=1).json()
     assert job["target"] is None
     told = events(client, job["job"])
     problem = next(fields["problem"] for _, kind, fields in told if kind == "frames")
-    assert problem == why_no_frames("Hopper-v5")
     frames = [fields for _, kind, fields in told if kind == "frame"]
     assert bool(frames) == (problem is None)
     if frames:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -113,7 +114,7 @@ def test_a_timeline_is_means_and_bounds(client: Any, hopper_run: Path) -> None:
     line = get(client, "timeline", **HOPPER, episode=episode, points=50)
     rewards = own.arrays["rewards"][own.starts[episode] : own.ends[episode]]
     edges = [*line["steps"], len(rewards)]
-    parts = [rewards[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [rewards[a:b] for a, b in itertools.pairwise(edges)]
     assert line["name"] == "rewards"
     assert len(parts) == 50
     np.testing.assert_allclose(line["mean"], [p.mean() for p in parts], rtol=1e-5)

@@ -22,7 +22,14 @@ from mtm.evaluation.studio.requests import LARGEST_BODY
 from mtm.evaluation.studio.security import is_loopback
 from mtm.evaluation.studio.serving import Serving
 
-QUESTION = {"run": 0, "data": 0, "episode": 60, "start": 7, "length": 4, "visible": {"states": "1110"}}
+QUESTION = {
+    "run": 0,
+    "data": 0,
+    "episode": 60,
+    "start": 7,
+    "length": 4,
+    "visible": {"states": "1110"},
+}
 JSON = {"Content-Type": "application/json"}
 
 
@@ -87,7 +94,9 @@ def test_a_body_that_does_not_come_is_given_up(
     monkeypatch.setattr("mtm.evaluation.studio.requests.SECONDS", 0.2)
     with socket.create_connection(("127.0.0.1", serving.port), timeout=30) as line:
         head = f"POST /api/answer HTTP/1.1\r\nHost: 127.0.0.1:{serving.port}\r\n"
-        line.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{{".encode())
+        line.sendall(
+            f"{head}Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{{".encode()
+        )
         assert b"408" in line.recv(4096).partition(b"\r\n")[0]
 
 
