@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import numpy as np
 
+from benchmarks.browser import click_times
 from benchmarks.timing import Row
 from mtm.core.config import preset
 from mtm.data.formats.store import write_store
@@ -55,6 +56,11 @@ def measure() -> list[Row]:
                     rows.append(
                         Row("studio", what, float(np.percentile(times, share)), "ms", target)
                     )
+            drawn = click_times(serving.address, length)
+            for share, name in ((50, "median"), (95, "95th percentile")) if drawn else ():
+                what = f"from a click in chromium to the drawn answer, {name}"
+                target = "below 50" if share == 95 else ""
+                rows.append(Row("studio", what, float(np.percentile(drawn, share)), "ms", target))
     return rows
 
 
