@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
 
-.PHONY: setup demo test lint type docs check bench dist check-dist clean
+.PHONY: setup demo test lint type docs check bench studio dist check-dist clean
 
 setup: $(READY)
 
@@ -39,6 +39,11 @@ check: lint type docs test
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(ARGS)
 
+# The page of `mtm studio`, from studio/ into the package; needs Node.js 20 or newer.
+studio:
+	npm --prefix studio ci --ignore-scripts --no-audit --no-fund
+	npm --prefix studio run build
+
 # The source distribution, and from it the wheel.
 dist: $(READY)
 	rm -rf dist
@@ -48,5 +53,5 @@ check-dist: dist
 	$(BIN)/python .ci/check_dist.py dist
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) studio/node_modules build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

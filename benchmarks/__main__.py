@@ -25,6 +25,7 @@ from benchmarks import (
     scaling,
     serving,
     startup,
+    studio,
     training,
     updates,
 )
@@ -33,7 +34,7 @@ from mtm.research.experiments.provenance import here
 
 PARTS = (
     *("training", "reference", "sampling", "evaluation", "acting", "representation"),
-    *("updates", "startup", "scaling", "growth", "members", "serving"),
+    *("updates", "startup", "scaling", "growth", "members", "serving", "studio"),
 )
 
 
@@ -62,6 +63,7 @@ def main() -> None:
         "growth": lambda: growth.measure(arguments.out),
         "members": members.measure,
         "serving": serving.measure,
+        "studio": studio.measure,
     }
     for part in arguments.parts:
         if part == "reference" and arguments.reference is None:

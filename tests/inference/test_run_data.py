@@ -18,7 +18,15 @@ from mtm.data import loading
 from mtm.data.formats import builtin
 from mtm.data.formats.store import write_store
 from mtm.evaluation.evaluate import EvalConfig, evaluate
-from mtm.inference.run_data import held_out_episodes, own_data
+from mtm.inference.episode_batches import shown_to
+from mtm.inference.run_data import (
+    episode_shown_to,
+    held_out_episodes,
+    held_out_of,
+    is_held_out,
+    own_data,
+    prepared_for,
+)
 from mtm.research.baselines import agent_config, train_agent
 
 EPISODES, LENGTH = 12, 10
@@ -201,3 +209,36 @@ def test_a_reading_for_data_that_have_been_read_is_refused(tiny, tmp_path) -> No
     read = mtm.load_dataset(tmp_path / "x.npz", config.reading)
     run = mtm.train(read, config, tmp_path / "run", silent=True)
     assert "returns" in run.modalities.names
+
+
+@pytest.mark.parametrize("absent", [(), ("states",), ("rewards",), ("states", "rewards")])
+def test_one_episode_is_as_the_whole_set_shows_it(
+    tmp_path: Path, tiny: TrainConfig, absent: tuple[str, ...]
+) -> None:
+    """Values, presence and held out or not, without preparing the others."""
+    whole = builtin.point_mass(EPISODES, LENGTH)
+    rng = np.random.default_rng(0)
+    marks = {name: rng.random(whole.num_steps) < 0.7 for name in absent}
+    for mask in marks.values():
+        mask[: 3 * LENGTH] = False  # some episodes have nothing of it
+        mask[-2 * LENGTH :] = True
+    data = whole.with_present(marks)
+    run = mtm.train(data, replace(tiny, steps=2, validation_fraction=0.4), tmp_path / "run")
+    held_out = held_out_of(run, data)
+    np.testing.assert_array_equal(data.starts[is_held_out(run, data)], held_out.starts)
+    shown = prepared_for(run, data)
+    for index in (0, 5, EPISODES - 1):
+        expected, found = shown.episode(index), episode_shown_to(run, data, index).episode(0)
+        assert found.keys() == expected.keys()
+        for name, values in expected.items():
+            np.testing.assert_array_equal(found[name], values)
+    with pytest.raises(DataError, match="there is no episode 12; the data have 0 to 11"):
+        episode_shown_to(run, data, EPISODES)
+
+
+def test_one_episode_of_longer_data_has_their_horizon(tmp_path: Path, tiny: TrainConfig) -> None:
+    run = mtm.train(builtin.point_mass(EPISODES, LENGTH), replace(tiny, steps=2), tmp_path / "run")
+    episodes = [builtin.point_mass(2, length).episode(0) for length in (LENGTH, 3 * LENGTH)]
+    data = mtm.TrajectoryDataset.from_episodes(episodes)
+    whole = shown_to(run, data).episode(0)["returns"]
+    np.testing.assert_array_equal(episode_shown_to(run, data, 0).episode(0)["returns"], whole)

@@ -20,6 +20,7 @@ VERBS = {
     "relabel": ("mtm.cli.relabel", "fill what data lack, and say how far the labels may be off"),
     "export": ("mtm.cli.export", "write a run's capabilities as files that need no PyTorch"),
     "report": ("mtm.cli.report", "write an HTML page of a run"),
+    "studio": ("mtm.cli.studio", "click tokens in a browser, see the model answer"),
     "pack": ("mtm.cli.pack", "a run as one file, for others to load"),
     "push": ("mtm.cli.push", "share a run on a hub; private unless you say otherwise"),
     "serve": ("mtm.cli.serve", "answer questions and act over HTTP, for many clients at once"),

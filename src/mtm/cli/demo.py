@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -83,3 +84,8 @@ def main(words: Sequence[str]) -> None:
     console.print("Errors are normalised: 0 is perfect, 1 as good as the mean. Higher returns win.")
     page = write_report(run, arguments.out / "report", say=partial(console.print, markup=False))
     console.print(f"\nThe report, with pictures: {page}  ({time.monotonic() - began:.0f} s in all)")
+    console.print(
+        "Now click what the model may see, and watch it fill in the rest: "
+        f"mtm studio {shlex.quote(str(arguments.out))}",
+        soft_wrap=True,
+    )

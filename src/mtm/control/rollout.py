@@ -26,6 +26,10 @@ Watch = Callable[[int, Callable[[], Any]], None]
 (height, width, 3)."""
 
 
+Arrival = Callable[[str, "Outcome"], None]
+"""Called with the name of a policy and each episode of it as it ends."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """An episode that its environment broke off with an error."""
@@ -64,6 +68,7 @@ def rollout(
     processes: int | None = None,
     progress: Progress | None = None,
     watch: Watch | None = None,
+    arrival: Arrival | None = None,
 ) -> dict[str, EpisodeResults]:
     """Let every policy act for some episodes.
 
@@ -76,6 +81,7 @@ def rollout(
         progress: Told how far it is.
         watch: Sees the first policy's first episode, from its start on; the environments stay in
             this process then. `mtm.control.rendering.why_no_frames` tells whether it can be drawn.
+        arrival: Sees every episode as it ends.
 
     Returns:
         Name -> episodes. An episode that fails does not stop the others.
@@ -99,9 +105,14 @@ def rollout(
     names = list(policies)
     seeds = np.tile(seed + np.arange(episodes), len(names))
     actor = _Actor([policies[name] for name in names], episodes)
+
+    def ended(row: int, outcome: Outcome) -> None:
+        if arrival is not None:
+            arrival(names[row // episodes], outcome)
+
     with EnvironmentPool(env_id, len(seeds), processes, draws=watch is not None) as pool:
         actor.check(pool)
-        outcomes = _run(actor, pool, seeds, progress, watch)
+        outcomes = _run(actor, pool, seeds, progress, watch, ended)
     return {
         name: _collect(outcomes[i * episodes : (i + 1) * episodes]) for i, name in enumerate(names)
     }
@@ -113,9 +124,10 @@ def _run(
     seeds: NDArray[np.int64],
     progress: Progress | None,
     watch: Watch | None,
-) -> list[_Outcome]:
+    ended: Callable[[int, Outcome], None],
+) -> list[Outcome]:
     """Step all environments until the last episode has ended."""
-    outcomes = [_Outcome(int(seed)) for seed in seeds]
+    outcomes = [Outcome(int(seed)) for seed in seeds]
     active = np.arange(len(seeds))
     reports = pool.reset(seeds)
     for place, error in reports.errors.items():
@@ -125,6 +137,8 @@ def _run(
             watch(outcomes[0].length, pool.frame)
         states = reports.states
         if reports.dones.any():
+            for row in active[reports.dones]:
+                ended(int(row), outcomes[row])
             going = np.flatnonzero(~reports.dones)
             active, states = active[going], states[going]
             actor.keep(going)
@@ -142,8 +156,16 @@ def _run(
 
 
 @dataclass
-class _Outcome:
-    """One episode, filled in as it goes."""
+class Outcome:
+    """One episode, filled in as it goes.
+
+    Attributes:
+        seed: With which it began.
+        total: Sum of rewards.
+        length: Steps.
+        success: Whether the environment reported success in any step; -1 if it never says.
+        failure: The error that the environment broke it off with, if any.
+    """
 
     seed: int
     total: float = 0.0
@@ -152,11 +174,13 @@ class _Outcome:
     failure: Failure | None = None
 
     def add(self, reward: float, success: int) -> None:
+        """Count one more step."""
         self.total += float(reward)
         self.length += 1
         self.success = max(self.success, int(success))
 
     def fail(self, error: str) -> None:
+        """Note that it was broken off."""
         self.failure = Failure(self.seed, self.length, error)
 
 
@@ -208,7 +232,7 @@ class _Actor:
         self._groups = groups
 
 
-def _collect(outcomes: Sequence[_Outcome]) -> EpisodeResults:
+def _collect(outcomes: Sequence[Outcome]) -> EpisodeResults:
     finished = [o for o in outcomes if o.failure is None]
     says = any(o.success >= 0 for o in finished)
     return EpisodeResults(

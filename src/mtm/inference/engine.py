@@ -99,6 +99,23 @@ def ask_with_errors(
     return _joined(answers, visible.shape[1]), _joined(errors, visible.shape[1])
 
 
+def ask_with_certainty(
+    run: Run, window: Arrays, visible: BoolArray, want: Sequence[str], wanted: BoolArray
+) -> tuple[Arrays, Arrays]:
+    """As `ask`, and how sure the model is of each number and each class.
+
+    Returns:
+        The answers; and of numbers the standard deviation that the model expects of them, in raw
+        units, (B, T, *shape), NaN where it says nothing; of classes their probabilities,
+        (B, T, classes).
+    """
+    answers, certainty = [], []
+    for out, size in _predictions(run, run.model, window, visible, want, wanted):
+        answers.append(_raw(run, out, want, size))
+        certainty.append({n: _certainty(run, run.modalities.named(n), out, size) for n in want})
+    return _joined(answers, visible.shape[1]), _joined(certainty, visible.shape[1])
+
+
 def ask_members(
     run: Run,
     window: Arrays,
@@ -167,6 +184,18 @@ def _stated_errors(m: Modality, out: Predictions, size: tuple[int, int]) -> NDAr
     else:
         return np.full(size, np.nan, np.float32)
     return found.cpu().numpy()
+
+
+def _certainty(run: Run, m: Modality, out: Predictions, size: tuple[int, int]) -> NDArray[Any]:
+    """Standard deviations in raw units, (B, T, *shape), or probabilities, (B, T, classes)."""
+    if m.kind == "discrete":
+        if m.name not in out.values:
+            return np.full((*size, m.classes), np.nan, np.float32)
+        return out.values[m.name].softmax(dim=-1).cpu().numpy()
+    if m.name not in out.log_variances:
+        return np.full((*size, *m.shape), np.nan, np.float32)
+    deviations = torch.exp(out.log_variances[m.name] / 2).cpu().numpy()
+    return np.asarray(deviations * run.normalizer.statistics[m.name].std)
 
 
 def _joined(parts: Sequence[Arrays], length: int) -> Arrays:

@@ -66,8 +66,13 @@ class EpisodeBatch:
         return replace(self, values=values, known=known)
 
 
-def shown_to(run: Run, dataset: TrajectoryDataset) -> TrajectoryDataset:
+def shown_to(run: Run, dataset: TrajectoryDataset, longest: int | None = None) -> TrajectoryDataset:
     """What of a data set a model can see: the modalities that it knows, and returns.
+
+    Args:
+        run: A trained run.
+        dataset: Any.
+        longest: Steps of the longest episode, where the data are a part of a larger set.
 
     Raises:
         DataError: There is none, or one does not fit the model.
@@ -76,7 +81,9 @@ def shown_to(run: Run, dataset: TrajectoryDataset) -> TrajectoryDataset:
     made = run.description.data.get("returns_made", True)  # else their units are not known
     if RETURNS.name in names and dataset.modalities.of_role("reward") and made:
         config, own = run.description.train.returns, run.description.data.get("returns_horizon")
-        longest = int(dataset.lengths.max())  # beyond the run's horizon: in nearly its units
+        longest = longest or int(
+            dataset.lengths.max()
+        )  # beyond the run's horizon: in nearly its units
         config = replace(config, horizon=max(own, longest) if own else config.horizon)
         dataset = add_returns(dataset, config)
     known = [name for name in names if name in dataset.names]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from mtm.core.errors import DataError
 from mtm.data import loading
 from mtm.data.loading import DataSpec
+from mtm.data.modalities import BoolArray
 from mtm.data.preparation import prepare, split
-from mtm.data.returns import RETURNS
+from mtm.data.returns import RETURNS, reward_of
+from mtm.data.splitting import episodes_to_hold_out
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.inference.episode_batches import shown_to
 from mtm.runs.run import Run
@@ -42,6 +46,49 @@ def prepared_for(run: Run, own: TrajectoryDataset) -> TrajectoryDataset:
     """A run's own data set as it was prepared for it: its modalities, in its order."""
     names = tuple(m.name for m in run.modalities)
     return prepare(own, replace(run.description.train, modalities=names))
+
+
+def is_held_out(run: Run, own: TrajectoryDataset) -> BoolArray:
+    """Which episodes of the data set that a run was trained on it held out, (E,).
+
+    Only marks of presence are read, and none of data without gaps: it is quick for a large store.
+    """
+    config = run.description.train
+    if config.validation_fraction == 0:
+        return np.zeros(own.num_episodes, bool)
+    present = {n: own.present[n] for n in run.modalities.names if n in own.present}
+    if RETURNS.name in run.modalities.names and RETURNS.name not in own.names:
+        rewards = own.present.get(reward_of(own).name)
+        if rewards is not None:  # an episode has some return if it has the last reward
+            present[RETURNS.name] = np.zeros(len(rewards), bool)
+            present[RETURNS.name][own.ends - 1] = rewards[own.ends - 1]
+    return episodes_to_hold_out(
+        present, own.starts, own.ends, config.validation_fraction, config.seed
+    )
+
+
+def episode_shown_to(run: Run, dataset: TrajectoryDataset, episode: int) -> TrajectoryDataset:
+    """One episode as a model sees it: as of `shown_to`, but nothing else of the data is read.
+
+    Raises:
+        DataError: There is no such episode, or the data do not fit the model.
+    """
+    if not 0 <= episode < dataset.num_episodes:
+        raise DataError(
+            f"there is no episode {episode}; the data have 0 to {dataset.num_episodes - 1}."
+        )
+    steps = slice(int(dataset.starts[episode]), int(dataset.ends[episode]))
+    longest = int(dataset.lengths.max())
+    alone = TrajectoryDataset(
+        dataset.modalities,
+        {name: array[steps] for name, array in dataset.arrays.items()},
+        np.zeros(1, np.int64),
+        np.array([steps.stop - steps.start]),
+        {n: mask[steps] for n, mask in dataset.present.items() if not mask[steps].all()},
+        replace(dataset.metadata, horizon=dataset.metadata.horizon or longest),
+        None if dataset.terminated is None else dataset.terminated[episode : episode + 1],
+    )
+    return shown_to(run, alone, longest)
 
 
 def own_data(run: Run) -> TrajectoryDataset:

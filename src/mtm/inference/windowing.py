@@ -8,8 +8,8 @@ becomes part of what is known, until the rest is narrow enough.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,11 @@ from mtm.inference.engine import Arrays, ask, ask_with_errors, dtype_of
 from mtm.inference.inputs import Given
 from mtm.runs.run import Run
 
+Asking: TypeAlias = Callable[
+    [Run, Arrays, BoolArray, Sequence[str], BoolArray], tuple[Arrays, Arrays]
+]
+"""What asks windows and says more than the answers: `ask_with_errors`, `ask_with_certainty`."""
+
 
 def fill(
     run: Run,
@@ -26,6 +31,7 @@ def fill(
     names: Sequence[str],
     asked: BoolArray | None = None,
     stated: Arrays | None = None,
+    asking: Asking = ask_with_errors,
 ) -> Arrays:
     """Each wanted modality at every step: what was given where it was, predictions elsewhere.
 
@@ -35,8 +41,9 @@ def fill(
         names: The wanted modalities.
         asked: The tokens to predict, (B, S, M); everything that is not given if None. What stands
             where nothing was given or asked means nothing.
-        stated: For each wanted modality zeros, (B, S), to be replaced by the error that the model
-            itself expects where it answers (see `ask_with_errors`).
+        stated: For each wanted modality an array, (B, S, ...), to be filled where the model answers
+            with what it says of the answer.
+        asking: Says it: by default the error that the model itself expects, (B, S).
     """
     B, S, _ = given.visible.shape
     values, visible = dict(given.values), given.visible.copy()
@@ -44,7 +51,8 @@ def fill(
     in_part = [name for name in names if visible[:, :, run.modalities.place(name)].any()]
     for name in in_part:
         values[name] = values[name].copy()
-        _close_gaps(run, values, visible, name, asked[:, :, run.modalities.place(name)], stated)
+        wanted = asked[:, :, run.modalities.place(name)]
+        _close_gaps(run, values, visible, name, wanted, stated, asking)
     answers = {}
     for name in names:
         m = run.modalities.named(name)
@@ -54,7 +62,7 @@ def fill(
         answers[name] = values[name].copy()
         if len(missing):
             starts, _ = _best_windows(run, visible, name, missing)
-            _answer(run, values, visible, name, missing, starts, answers[name], stated)
+            _answer(run, values, visible, name, missing, starts, answers[name], stated, asking)
     return answers
 
 
@@ -65,6 +73,7 @@ def _close_gaps(
     name: str,
     asked: BoolArray,
     stated: Arrays | None,
+    asking: Asking,
 ) -> None:
     """Fill the gaps of a modality, in as many rounds as its widest gap needs."""
     known = visible[
@@ -78,7 +87,8 @@ def _close_gaps(
         starts, surrounded = _best_windows(run, visible, name, missing)
         now = np.logical_or(surrounded, _beside_known(known)[missing[:, 0], missing[:, 1]])
         now |= not now.any()  # nothing known will come any nearer: what lies between is not asked
-        _answer(run, values, visible, name, missing[now], starts[now], values[name], stated)
+        asks, begins = missing[now], starts[now]
+        _answer(run, values, visible, name, asks, begins, values[name], stated, asking)
         known[missing[now, 0], missing[now, 1]] = True
 
 
@@ -130,6 +140,7 @@ def _answer(
     starts: IntArray,
     into: NDArray[Any],
     stated: Arrays | None,
+    asking: Asking,
 ) -> None:
     """Ask for some tokens, each in its window, and write the answers."""
     S = visible.shape[1]
@@ -146,6 +157,6 @@ def _answer(
     if stated is None:
         answers = ask(run, window, shown, [name], wanted)
     else:
-        answers, errors = ask_with_errors(run, window, shown, [name], wanted)
-        stated[name][sample, step] = errors[name][which, step - starts]
+        answers, said = asking(run, window, shown, [name], wanted)
+        stated[name][sample, step] = said[name][which, step - starts]
     into[sample, step] = answers[name][which, step - starts]

@@ -1,0 +1,113 @@
+"""How long a click in the studio waits for its answer, and how fast data of any size open."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from benchmarks.browser import click_times
+from benchmarks.timing import Row
+from mtm.core.config import preset
+from mtm.data.formats.store import write_store
+from mtm.data.trajectories import TrajectoryDataset
+from mtm.evaluation.studio.serving import Serving
+from mtm.training.train import train
+
+CLICKS = 400
+STEPS = 20_000_000
+EPISODE = 500
+
+
+def measure() -> list[Row]:
+    """Milliseconds over HTTP, as the page asks, for a run of the `cpu` preset.
+
+    How well it is trained does not matter to the time, so it takes two steps.
+    """
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        run, store = Path(folder) / "run", Path(folder) / "store"
+        train("builtin:hopper", replace(preset("cpu"), steps=2, checkpoint_every=2), run)
+        _write_large(store)
+        with (
+            Serving([run], store, port=0) as serving,
+            httpx.Client(base_url=serving.address, timeout=60, trust_env=False) as client,
+        ):
+            began = time.perf_counter()
+            _get(client, "data", run=0, data=0)
+            _get(client, "episodes", run=0, data=0, offset=STEPS // EPISODE - 50)
+            _get(client, "timeline", run=0, data=0, episode=STEPS // EPISODE - 1)
+            opening = 1e3 * (time.perf_counter() - began)
+            what = f"opening {STEPS:,} steps, the last episodes listed and drawn"
+            rows.append(Row("studio", what, opening, "ms"))
+            length = _get(client, "studio")["runs"][0]["default_length"]
+            for steps, asked in ((length, "below 50"), (32, "")):
+                times = _clicks(client, steps)
+                for share, name in ((50, "median"), (95, "95th percentile")):
+                    what = f"answer to a click, window of {steps} steps, {name}"
+                    target = asked if share == 95 else ""
+                    rows.append(
+                        Row("studio", what, float(np.percentile(times, share)), "ms", target)
+                    )
+            drawn = click_times(serving.address, length)
+            for share, name in ((50, "median"), (95, "95th percentile")) if drawn else ():
+                what = f"from a click in chromium to the drawn answer, {name}"
+                target = "below 50" if share == 95 else ""
+                rows.append(Row("studio", what, float(np.percentile(drawn, share)), "ms", target))
+    return rows
+
+
+def _clicks(client: httpx.Client, length: int) -> Sequence[float]:
+    """Milliseconds of answers while one token after the other is shown or hidden."""
+    rng = np.random.default_rng(0)
+    place = {"run": 0, "data": 1, "episode": 300, "start": 0, "length": length}
+    names = [m["name"] for m in _get(client, "studio")["runs"][0]["modalities"]]
+    masks = [
+        _post(client, "mask", **place, mask=mask)["visible"]
+        for mask in ("fd", "id", "rcbc", "goal", "waypoints", "past", "training")
+    ]
+    times = []
+    for click in range(CLICKS + 20):
+        if click % 10 == 0:  # another mask
+            grid = {name: list(row) for name, row in masks[click // 10 % len(masks)].items()}
+        name, step = names[rng.integers(len(names))], rng.integers(length)
+        grid[name][step] = "10"[int(grid[name][step])]
+        if not any("1" in row for row in grid.values()):
+            continue
+        visible = {name: "".join(row) for name, row in grid.items()}
+        began = time.perf_counter()
+        _post(client, "answer", **place, visible=visible, client="bench", sequence=click)
+        times.append(1e3 * (time.perf_counter() - began))
+    return times[20:]  # the first ones warm up
+
+
+def _write_large(path: Path) -> None:
+    """A store of many steps that takes no room on the disk: what was not written is a hole."""
+    arrays = {
+        "states": np.zeros((EPISODE, 11), np.float32),
+        "actions": np.zeros((EPISODE, 3), np.float32),
+        "rewards": np.ones(EPISODE, np.float32),
+    }
+    write_store([TrajectoryDataset.from_arrays(arrays, [0, EPISODE])], path, "benchmark")
+    manifest = json.loads((path / "manifest.json").read_text())
+    record = (path / "steps.bin").stat().st_size // EPISODE
+    manifest |= {"steps": STEPS, "episodes": STEPS // EPISODE}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    np.arange(0, STEPS + 1, EPISODE).astype("<i8").tofile(path / "offsets.bin")
+    with (path / "steps.bin").open("r+b") as file:
+        file.truncate(STEPS * record)
+
+
+def _get(client: httpx.Client, path: str, **fields: Any) -> Any:
+    return client.get(f"/api/{path}", params=fields).raise_for_status().json()
+
+
+def _post(client: httpx.Client, path: str, **fields: Any) -> Any:
+    return client.post(f"/api/{path}", json=fields).raise_for_status().json()

@@ -1,0 +1,41 @@
+"""What the server refuses, and how it says so: a status, a code for programs, text for people."""
+
+from __future__ import annotations
+
+from mtm.core.errors import MTMError
+
+
+class RefusedError(MTMError):
+    """A request that is not answered.
+
+    Args:
+        status: Of HTTP.
+        code: For programs; docs/guides/studio.md lists them.
+        message: For people: what is wrong, and what to do.
+    """
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+class OvertakenError(RefusedError):
+    """A newer request of the same client has come."""
+
+    def __init__(self) -> None:
+        super().__init__(409, "overtaken", "a newer request of the same page has come.")
+
+
+def bad_request(message: str) -> RefusedError:
+    """The request itself is at fault."""
+    return RefusedError(400, "bad-request", message)
+
+
+def not_found(message: str) -> RefusedError:
+    """There is no such thing."""
+    return RefusedError(404, "not-found", message)
+
+
+def impossible(message: str) -> RefusedError:
+    """The run or the data cannot do it."""
+    return RefusedError(422, "data", message)

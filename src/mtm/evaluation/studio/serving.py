@@ -1,0 +1,158 @@
+"""The server: bound to this machine unless told otherwise, and then only with a token.
+
+with Serving([run], data=None) as serving:
+    serving.address    to open
+    serving.wait()     until Ctrl-C
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from mtm.core.errors import ConfigError, RunError, require
+from mtm.data.loading import DataSpec
+from mtm.evaluation.studio.workspace import Workspace, open_runs
+from mtm.runs.run import Run
+
+if TYPE_CHECKING:
+    import uvicorn
+
+HOST, PORT = "127.0.0.1", 8377
+MOST_CONNECTIONS = 64
+KEEP_ALIVE, GRACE = 30, 1
+"""Seconds: that an idle connection stays open, and that open ones have when the server ends."""
+START_SECONDS = 10.0
+
+
+class Serving:
+    """A studio that is being served, in a thread of its own.
+
+    Args:
+        runs: Runs, or their directories; of none, those in `runs/`.
+        data: A data set to look at besides those that the runs were trained on.
+        host: To be bound to. Anything but this machine alone asks for a token.
+        port: To listen on; 0: any; None: the usual one, or any if it is taken.
+
+    Attributes:
+        address: To open in a browser, with the token if there is one.
+        token: None if none is asked for.
+
+    Raises:
+        MissingExtraError: What serves is not installed.
+        RunError: A run cannot be read, or there is none.
+        ConfigError: The host or the port cannot be had.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[Run | str | Path],
+        data: DataSpec | None = None,
+        *,
+        host: str = HOST,
+        port: int | None = None,
+    ) -> None:
+        require("starlette", extra="studio")
+        require("uvicorn", extra="studio")
+        opened = open_runs([]) if not runs else []
+        for run in runs:
+            opened += [run] if isinstance(run, Run) else open_runs([Path(run)])
+        self._workspace = Workspace(opened, data)
+        self._socket = _listen(host, port)
+        self._host, self.port = host, int(self._socket.getsockname()[1])
+        self.token: str | None = None
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def address(self) -> str:
+        """What to open."""
+        shown = socket.gethostname() if self._host in ("", "0.0.0.0", "::") else self._host
+        shown = f"[{shown}]" if ":" in shown else shown
+        query = "" if self.token is None else f"?token={self.token}"
+        return f"http://{shown}:{self.port}/{query}"
+
+    def __enter__(self) -> Serving:
+        import uvicorn
+
+        from mtm.evaluation.studio.app import make_app
+        from mtm.evaluation.studio.routes import Answering
+        from mtm.evaluation.studio.security import is_loopback, new_token
+
+        self.token = None if is_loopback(self._host) else new_token()
+        self._answering = Answering(self._workspace)
+        config = uvicorn.Config(
+            make_app(self._answering, self._host, self.port, self.token),
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            ws="none",
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=GRACE,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._socket],), name="mtm-studio", daemon=True
+        )
+        self._thread.start()
+        until = time.monotonic() + START_SECONDS
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > until:
+                raise RunError("the server did not start; what it printed says why.")
+            time.sleep(0.01)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._server is not None
+        assert self._thread is not None
+        self._server.should_exit = True
+        self._answering.close()
+        self._thread.join()
+        self._socket.close()
+
+    def wait(self) -> None:
+        """Until the server ends, or Ctrl-C."""
+        assert self._thread is not None
+        while self._thread.is_alive():
+            self._thread.join(0.5)
+
+
+def _listen(host: str, port: int | None) -> socket.socket:
+    """A socket that listens.
+
+    Raises:
+        ConfigError: The host or the port cannot be had.
+    """
+    if port is not None and not 0 <= port < 1 << 16:
+        raise ConfigError(f"--port must be 0 to 65535, got {port}.")
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            host, PORT if port is None else port, type=socket.SOCK_STREAM
+        )[0]
+        # With its protocol, or asyncio does not see that it is TCP, and every answer waits 40 ms.
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigError(f"--host {host!r} cannot be used: {error}.") from error
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(place)
+    except OSError as error:
+        listening.close()
+        if port is None and host != "":
+            return _listen(host, 0)
+        raise ConfigError(
+            f"cannot listen on {host}, port {port}: {error.strerror}. --port 0 takes any free port."
+        ) from error
+    return listening
