@@ -110,7 +110,7 @@ def ask_with_certainty(
         (B, T, classes).
     """
     answers, certainty = [], []
-    for out, size in _predictions(run, run.model, window, visible, want, wanted):
+    for out, size in _predictions(run, window, visible, want, wanted):
         answers.append(_raw(run, out, want, size))
         certainty.append({n: _certainty(run, run.modalities.named(n), out, size) for n in want})
     return _joined(answers, visible.shape[1]), _joined(certainty, visible.shape[1])
@@ -194,7 +194,7 @@ def _certainty(run: Run, m: Modality, out: Predictions, size: tuple[int, int]) -
         return out.values[m.name].softmax(dim=-1).cpu().numpy()
     if m.name not in out.log_variances:
         return np.full((*size, *m.shape), np.nan, np.float32)
-    deviations = torch.exp(out.log_variances[m.name] / 2).cpu().numpy()
+    deviations = (out.log_variances[m.name] / 2).exp().cpu().numpy()
     return np.asarray(deviations * run.normalizer.statistics[m.name].std)
 
 

@@ -23,8 +23,9 @@ from mtm.evaluation.studio.faults import bad_request, impossible
 from mtm.evaluation.studio.python_text import python_of
 from mtm.evaluation.studio.workspace import Workspace
 from mtm.inference.engine import Arrays, ask_with_certainty, dtype_of
+from mtm.inference.inputs import Given
 from mtm.inference.label_errors import errors
-from mtm.inference.windowing import Given, fill
+from mtm.inference.windowing import fill
 from mtm.models.lines import between_visible
 from mtm.runs.run import Run
 
