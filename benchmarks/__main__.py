@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import (
+    acting,
     deployment,
     evaluation,
     growth,
@@ -31,8 +32,8 @@ from benchmarks.timing import Row, peak_flops
 from mtm.research.experiments.provenance import here
 
 PARTS = (
-    *("training", "reference", "sampling", "evaluation", "representation", "updates"),
-    *("startup", "scaling", "growth", "members", "deployment"),
+    *("training", "reference", "sampling", "evaluation", "acting", "deployment"),
+    *("representation", "updates", "startup", "scaling", "growth", "members"),
 )
 
 
@@ -41,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench ARGS=...", description=__doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--reference", type=Path, help="a checkout of facebookresearch/mtm")
-    parser.add_argument("--before", type=Path, help="a checkout to compare the latency with")
+    parser.add_argument("--before", type=Path, help="a checkout of an older commit, to act with")
     parser.add_argument("--out", type=Path, default=Path("runs/bench"))
     arguments = parser.parse_args()
     console = Console(highlight=False)
@@ -53,6 +54,7 @@ def main() -> None:
         "reference": lambda: reference.measure(arguments.reference),
         "sampling": sampling.measure,
         "evaluation": evaluation.measure,
+        "acting": lambda: acting.measure(arguments.before),
         "representation": representation.measure,
         "updates": updates.measure,
         "startup": startup.measure,

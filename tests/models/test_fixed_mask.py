@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -10,7 +13,7 @@ from torch import Tensor
 
 from mtm.core.config import ModelConfig
 from mtm.data.modalities import Modality
-from mtm.models.fixed_mask import FixedMask
+from mtm.models.fixed_mask import MOST_MASKS_KEPT, FixedMask, FixedMasks
 from mtm.models.heads import Predictions
 from mtm.models.members import Members
 from mtm.models.mtm import MTM
@@ -180,8 +183,71 @@ def test_the_weights_are_the_networks_own() -> None:
     assert {parameter.data_ptr() for parameter in fixed.parameters()} <= known
 
 
-@pytest.mark.parametrize("config", [{}, {"members": 2}, {"network": "mlp"}], ids=str)
-@pytest.mark.parametrize("question", ["acting", "a visible token", "drawn 2"])
+def test_masks_are_kept_until_there_are_too_many() -> None:
+    network, kept = make(), FixedMasks()
+    wanted = tokens((0, 4)).numpy()
+    masks = [tokens((i % T, 0), (i // T % T, 1), (i // T**2, 2)).numpy() for i in range(T**3)]
+    first = kept.specialised(network, masks[0], wanted)
+    for mask in masks[1:MOST_MASKS_KEPT]:
+        kept.specialised(network, mask, wanted)
+    assert kept.specialised(network, masks[0].copy(), wanted) is first
+    for mask in masks[MOST_MASKS_KEPT : 2 * MOST_MASKS_KEPT - 1]:  # others, since it was asked
+        kept.specialised(network, mask, wanted)
+    assert kept.specialised(network, masks[0], wanted) is first
+    for mask in masks[: MOST_MASKS_KEPT + 1]:
+        last = kept.specialised(network, mask, wanted)
+    assert kept.specialised(network, masks[0], wanted) is not first
+    assert kept.specialised(network, masks[MOST_MASKS_KEPT], wanted) is last
+
+
+@pytest.mark.parametrize("kind", ["transformer", "mlp"])
+def test_changed_weights_are_noticed(kind: str) -> None:
+    network, kept = make(replace(CONFIG, network=kind)), FixedMasks()  # type: ignore[arg-type]
+    visible, wanted = (mask.numpy() for mask in QUESTIONS["acting"])
+    before = kept.specialised(network, visible, wanted)
+    assert kept.specialised(network, visible, wanted) is before
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.1)
+        found = kept.specialised(network, visible, wanted)(make_values())
+        fresh = FixedMask(network, *QUESTIONS["acting"])(make_values())
+    assert torch.equal(found.values["actions"], fresh.values["actions"])
+
+
+def test_copies_of_kept_masks_begin_empty() -> None:
+    kept = FixedMasks()
+    made = kept.specialised(make(), *(mask.numpy() for mask in QUESTIONS["acting"]))
+    for other in (copy.deepcopy(kept), pickle.loads(pickle.dumps(kept))):
+        found = other.specialised(make(), *(mask.numpy() for mask in QUESTIONS["acting"]))
+        assert found is not made
+
+
+def test_threads_share_what_is_made_once() -> None:
+    network, kept = make(), FixedMasks()
+    visible, wanted = (mask.numpy() for mask in QUESTIONS["acting"])
+
+    def ask(_: int) -> tuple[FixedMask, Tensor]:
+        with torch.inference_mode():
+            fixed = kept.specialised(network, visible, wanted)
+            return fixed, fixed(make_values()).values["actions"]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(ask, range(16)))
+    assert len({id(fixed) for fixed, _ in found}) == 1
+    assert all(torch.equal(actions, found[0][1]) for _, actions in found)
+    assert not any(buffer.is_inference() for buffer in found[0][0].buffers())
+
+
+@pytest.mark.parametrize(
+    ("config", "question"),
+    [
+        ({}, "acting"),
+        ({}, "a visible token"),
+        ({"members": 2}, "acting"),
+        ({"network": "mlp"}, "drawn 2"),
+    ],
+    ids=str,
+)
 def test_it_can_be_exported_with_any_batch(config: dict[str, object], question: str) -> None:
     fixed = FixedMask(make(replace(CONFIG, **config)), *QUESTIONS[question])
     values = {step.modality.name: make_values()[step.modality.name] for step in fixed.shown}

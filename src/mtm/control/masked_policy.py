@@ -9,14 +9,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mtm.control.asked_returns import AskedReturns
 from mtm.core.errors import ConfigError, DataError
-from mtm.data.modalities import BoolArray
+from mtm.data.modalities import BoolArray, IntArray
 from mtm.inference.certainty import ask_how_sure
 from mtm.inference.engine import Arrays, ask, ask_capability, dtype_of
 from mtm.masks import NAMED_MASKS, Question
@@ -55,6 +55,15 @@ class Way:
         if self.future:
             return "plan"
         return "bc" if self.target is None else "rcbc"
+
+
+class _Asked(NamedTuple):
+    """What rows show and want, (n, T, M) each, at the moments that it was worked out for, (n,)."""
+
+    moments: IntArray
+    visible: BoolArray
+    wanted: BoolArray
+    want: list[str]
 
 
 class MaskedPolicy:
@@ -111,7 +120,7 @@ class MaskedPolicy:
                 "call reset(n) first."
             )
         self._make_room()
-        rows = np.arange(n)
+        rows = self._rows
         self._past_states[rows, self._filled] = states
         answers = self._ask_first()
         plans = self._futures > 0
@@ -145,12 +154,12 @@ class MaskedPolicy:
         """Remember these as the actions of the current step, whatever `act` has chosen."""
         self._past_actions[np.arange(len(actions)), self._filled] = actions
 
-    def shows(self, filled: int) -> BoolArray:
-        """Which tokens a row of the first way knows that remembers so many steps, (T, M)."""
+    def question(self, filled: int) -> Question:
+        """What a row of the first way shows and wants that remembers so many steps, (T, M) each."""
         twin = MaskedPolicy(self.run, self.ways[:1])
         twin._filled[:] = filled
-        known: BoolArray = twin._window()[1][0]
-        return known
+        asked = twin._asked_now()
+        return Question(asked.visible[0], asked.wanted[0])
 
     def deviations(self) -> NDArray[np.float32] | None:
         """The standard deviation that the model expects of the actions that `act` chose last.
@@ -158,12 +167,9 @@ class MaskedPolicy:
         Returns:
             (n, *shape), of cloning and return-conditioned acting; None if the run does not say.
         """
-        question, name = self._first_question(), self.actions.name
-        window, known = self._window()
-        asked = ask_how_sure(
-            self.run, window, question.visible & known, [name], question.wanted
-        ).deviations
-        return asked[name][np.arange(len(known)), self._filled] if name in asked else None
+        name, (_, visible, wanted, _) = self.actions.name, self._asked_now()
+        asked = ask_how_sure(self.run, self._window(), visible, [name], wanted).deviations
+        return asked[name][self._rows, self._filled] if name in asked else None
 
     def fork(self) -> MaskedPolicy:
         """The same policy within the same episodes, to go on by itself: in imagination."""
@@ -186,23 +192,29 @@ class MaskedPolicy:
         self._targets = np.array([np.nan if w.target is None else w.target for w in ways])
         self._guidance = np.array([w.guidance for w in ways])
         self._first = np.array([w.first or "" for w in ways])
+        self._asks_first = any(w.first for w in ways)
+        self._guided = np.flatnonzero(~np.isnan(self._targets) & (self._guidance != 1))
+        self._rows = np.arange(len(ways))
+        self._asked: _Asked | None = None
 
     def _make_room(self) -> None:
         """Forget what is older than a row's history."""
         crowded = self._filled > self._histories
+        if not crowded.any():
+            return
+        mine = slice(None) if crowded.all() else crowded
         for past in (self._past_states, self._past_actions):
-            past[crowded] = np.roll(past[crowded], -1, axis=1)
-        self._filled[crowded] -= 1
+            past[mine, :-1] = past[mine, 1:]
+        self._filled[mine] -= 1
 
     def _ask_first(self) -> Arrays:
         """The action now, or the states to come, by the capability that each row asks first."""
-        if not self._first.any():
+        if not self._asks_first:
             return {}
-        question = self._first_question()
-        window, known = self._window()
-        want = [m.name for m in (self.actions, self.states) if self._wants(question, m.name)]
-        visible, wanted = question.visible & known, question.wanted
-        guided = np.flatnonzero(~np.isnan(self._targets) & (self._guidance != 1))
+        if self._asked is None or not np.array_equal(self._asked.moments, self._filled):
+            self._asked = self._asked_now()
+        window, (_, visible, wanted, want) = self._window(), self._asked
+        guided = self._guided
         if not len(guided):
             return ask(self.run, window, visible, want, wanted)
         rows = np.append(np.arange(len(visible)), guided)  # those once more, without the return
@@ -220,8 +232,8 @@ class MaskedPolicy:
         told[guided] = untold + weight * (told[guided] - untold)
         return told
 
-    def _first_question(self) -> Question:
-        """What each row's capability may see now, and what it wants back; (n, T, M) each."""
+    def _asked_now(self) -> _Asked:
+        """What the rows show and want now: the masks of their capabilities, of what is known."""
         shape = (len(self._first), self.length, len(self.run.modalities))
         visible, wanted = np.zeros(shape, bool), np.zeros(shape, bool)
         for name in dict.fromkeys(self._first.tolist()):
@@ -233,35 +245,40 @@ class MaskedPolicy:
                 visible[rows], wanted[rows] = asked.visible, asked.wanted
         ahead = np.arange(self.length)[None, :] - self._filled[:, None]  # (n, T)
         needed = (ahead == 0) | (ahead <= self._futures[:, None])
-        return Question(visible, wanted & needed[:, :, None])
+        wanted &= needed[:, :, None]
+        place = self.run.modalities.place
+        want = [m.name for m in (self.actions, self.states) if wanted[:, :, place(m.name)].any()]
+        return _Asked(self._filled.copy(), visible & self._known(), wanted, want)
 
-    def _wants(self, question: Question, name: str) -> bool:
-        return bool(question.wanted[:, :, self.run.modalities.place(name)].any())
+    def _window(self) -> Arrays:
+        """What is remembered, and the return to ask for."""
+        window: Arrays = {
+            self.states.name: self._past_states,
+            self.actions.name: self._past_actions,
+        }
+        if self.returns is not None:
+            window[self.returns.name] = self._asked_returns()
+        return window
 
-    def _window(self) -> tuple[Arrays, BoolArray]:
-        """What is remembered, and which tokens of it, (n, T, M).
+    def _known(self) -> BoolArray:
+        """Which tokens of the window are remembered, (n, T, M).
 
         Of returns only the one asked for now: what was asked for in the past says nothing that the
         question now does not, and no mask of training shows a state and all returns after it.
         """
         time, now = np.arange(self.length)[None, :], self._filled[:, None]
         place = self.run.modalities.place
-        window: Arrays = {
-            self.states.name: self._past_states,
-            self.actions.name: self._past_actions,
-        }
         known = np.zeros((len(now), self.length, len(self.run.modalities)), bool)
         known[:, :, place(self.states.name)] = time <= now
         known[:, :, place(self.actions.name)] = (time < now) & self._own_actions[:, None]
         if self.returns is not None:
-            window[self.returns.name] = self._asked_returns()
             asked = ~np.isnan(self._targets)[:, None]
             known[:, :, place(self.returns.name)] = (time == now) & asked
-        return window, known
+        return known
 
     def _asked_returns(self) -> NDArray[np.float32]:
         """What to ask for now, at each step of the window."""
-        targets = np.nan_to_num(self._targets)
+        targets = np.where(np.isnan(self._targets), 0.0, self._targets)
         left = self.asked_returns.left(targets, self._gained, self._steps)
         return np.repeat(left[:, None], self.length, axis=1).astype(np.float32)
 

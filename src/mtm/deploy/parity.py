@@ -22,7 +22,8 @@ from mtm.data.modalities import BoolArray, Modality
 from mtm.data.segments import Segments
 from mtm.deploy.graph import Graph
 from mtm.deploy.policy_file import FEATURES, VISIBLE
-from mtm.inference.engine import Arrays, dtype_of, tensors
+from mtm.inference.engine import Arrays, dtype_of
+from mtm.inference.forward import tensors
 from mtm.inference.queries import represent
 from mtm.inference.run_data import held_out_episodes
 from mtm.masks import RandomAutoregressiveMask, RandomMask
@@ -100,7 +101,8 @@ def any_mask_difference(run: Run, graph: Graph, values: Arrays) -> float:
         visible = kind(run.modalities, run.segment_length, count, rng)
         visible[:1], visible[1:2] = True, False
         with torch.inference_mode():
-            expected = run.model(tensors(run, values, visible), torch.from_numpy(visible))
+            inputs = tensors(run, values, visible.shape[:2])
+            expected = run.model(inputs, torch.from_numpy(visible))
         answers = graph({**values, VISIBLE: visible})
         for port, found in zip(graph.outputs, answers, strict=True):
             m = run.modalities.named(port.modality)
@@ -131,7 +133,7 @@ def _ask(run: Run, values: Arrays, visible: BoolArray, wanted: BoolArray) -> Pre
     count = len(next(iter(values.values())))
     shown, asked = (np.repeat(mask[None], count, axis=0) for mask in (visible, wanted))
     with torch.inference_mode():
-        inputs = tensors(run, values, shown)
+        inputs = tensors(run, values, shown.shape[:2])
         answer: Predictions = run.model(inputs, torch.from_numpy(shown), torch.from_numpy(asked))
     return answer
 

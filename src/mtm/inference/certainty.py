@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from mtm.data.modalities import BoolArray, Modality
-from mtm.inference.engine import Arrays, batches, dtype_of, tensors
+from mtm.inference.engine import Arrays, batches, dtype_of
+from mtm.inference.forward import forward
 from mtm.models.heads import Predictions
 from mtm.runs.run import Run
 
@@ -47,10 +48,9 @@ def ask_how_sure(
     shape = visible.shape[:2]
     answers = Answers({m.name: np.zeros((*shape, *m.shape), dtype_of(m)) for m in asked}, {}, {})
     for part in batches(len(visible), run.members):
-        inputs = tensors(run, {n: v[part] for n, v in window.items()}, visible[part])
-        shown, matter = torch.from_numpy(visible[part]), torch.from_numpy(wanted[part])
+        mine = {name: values[part] for name, values in window.items()}
+        out = forward(run, mine, visible[part], wanted[part])
         with torch.inference_mode():
-            out = run.model(inputs, shown, matter)
             for m in asked:
                 for kind, numbers in _in_raw_units(run, m, out).items():
                     found = getattr(answers, kind)

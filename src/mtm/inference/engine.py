@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from mtm.data.modalities import BoolArray, IntArray, Modality
+from mtm.inference.forward import forward
 from mtm.masks import NAMED_MASKS
 from mtm.models.heads import Predictions
 from mtm.models.members import Members
@@ -77,7 +77,7 @@ def ask(
         Each wanted modality, (B, T, *shape); the likeliest class of a discrete one. What stands at
         tokens that do not matter means nothing.
     """
-    found = _predictions(run, run.model, window, visible, want, wanted)
+    found = _predictions(run, window, visible, want, wanted)
     return _joined([_raw(run, out, want, size) for out, size in found], visible.shape[1])
 
 
@@ -93,7 +93,7 @@ def ask_with_errors(
         The answers, and their expected errors, (B, T) each; NaN where the network says nothing.
     """
     answers, errors = [], []
-    for out, size in _predictions(run, run.model, window, visible, want, wanted):
+    for out, size in _predictions(run, window, visible, want, wanted):
         answers.append(_raw(run, out, want, size))
         errors.append({n: _stated_errors(run.modalities.named(n), out, size) for n in want})
     return _joined(answers, visible.shape[1]), _joined(errors, visible.shape[1])
@@ -110,9 +110,8 @@ def ask_members(
 
     A network that is alone is one member.
     """
-    network = run.model.each if isinstance(run.model, Members) else run.model
     parts: list[list[Arrays]] = [[] for _ in range(run.members)]
-    for out, size in _predictions(run, network, window, visible, want, wanted):
+    for out, size in _predictions(run, window, visible, want, wanted, each=True):
         each = out.apart(run.members) if isinstance(run.model, Members) else [out]
         for mine, predictions in zip(parts, each, strict=True):
             mine.append(_raw(run, predictions, want, size))
@@ -122,15 +121,16 @@ def ask_members(
 
 def _predictions(
     run: Run,
-    network: Callable[..., Predictions],
     window: Arrays,
     visible: BoolArray,
     want: Sequence[str],
     wanted: BoolArray | None,
+    *,
+    each: bool = False,
 ) -> Iterator[tuple[Predictions, tuple[int, int]]]:
-    """What a network says of windows, made as long as segments, some at a time, and (B, T) of them.
+    """What the network says of windows, made as long as segments, some at a time, and their (B, T).
 
-    The other arguments are those of `ask`.
+    The arguments are those of `ask`, and `each` that of `forward`.
     """
     if wanted is None:
         wanted = np.zeros_like(visible)
@@ -139,11 +139,9 @@ def _predictions(
     visible, wanted = _lengthen(visible, lacking), _lengthen(wanted, lacking)
     window = {name: _lengthen(values, lacking) for name, values in window.items()}
     for part in batches(len(visible), run.members):
-        inputs = tensors(run, {n: v[part] for n, v in window.items()}, visible[part])
-        shown, asked = torch.from_numpy(visible[part]), torch.from_numpy(wanted[part])
-        with torch.inference_mode():
-            predictions = network(inputs, shown, asked)
-        yield predictions, (len(shown), shown.shape[1])
+        mine = {name: values[part] for name, values in window.items()}
+        predictions = forward(run, mine, visible[part], wanted[part], each=each)
+        yield predictions, (len(visible[part]), visible.shape[1])
 
 
 def _raw(run: Run, out: Predictions, want: Sequence[str], size: tuple[int, int]) -> Arrays:
@@ -173,26 +171,14 @@ def _stated_errors(m: Modality, out: Predictions, size: tuple[int, int]) -> NDAr
 
 def _joined(parts: Sequence[Arrays], length: int) -> Arrays:
     """All windows, and of each as many steps as were asked about."""
+    if len(parts) == 1:
+        return {name: values[:, :length] for name, values in parts[0].items()}
     return {name: np.concatenate([part[name] for part in parts])[:, :length] for name in parts[0]}
 
 
 def dtype_of(m: Modality) -> type[np.generic]:
     """Of the values that a model takes and gives."""
     return np.int64 if m.kind == "discrete" else np.float32
-
-
-def tensors(run: Run, window: Arrays, visible: BoolArray) -> dict[str, torch.Tensor]:
-    """Normalised tensors of every modality; zeros for those that are not in the window."""
-    B, T = visible.shape[:2]
-    inputs = {}
-    for m in run.modalities:
-        if m.name in window:
-            raw = torch.from_numpy(np.ascontiguousarray(window[m.name])).to(run.device)
-            inputs[m.name] = run.normalizer.normalize(m.name, raw)
-        else:
-            kind = torch.int64 if m.kind == "discrete" else torch.float32
-            inputs[m.name] = torch.zeros(B, T, *m.shape, dtype=kind, device=run.device)
-    return inputs
 
 
 def batches(count: int, members: int) -> list[slice]:

@@ -86,8 +86,6 @@ def attend_within(q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
     Returns:
         (..., Q, D).
     """
-    if k.shape[-2] == 1:
-        return v.expand(q.shape)
     leading, D = q.shape[:-1], q.shape[-1]
     q, k, v = (part.view(*part.shape[:-1], heads, D // heads) for part in (q, k, v))
     if k.shape[-3] == 2:

@@ -136,20 +136,20 @@ class Layer(nn.Module):
     ) -> Tensor:
         D = x.shape[-1]
         if wanted is not None:
-            keys_values = expand(self._project(x, slice(D, None)))  # (B * L, 2 D)
-            queries = self._project(_some(expand, x, wanted), slice(D))
+            keys_values = expand(self.project(x, slice(D, None)))  # (B * L, 2 D)
+            queries = self.project(_some(expand, x, wanted), slice(D))
             mixed = attend_from(queries, wanted, keys_values, layout, self.heads, self._dropped)
         elif layout.is_lonely:
             # A token alone attends to itself: queries and keys decide nothing. No token at all goes
             # this way too: every weight gets a gradient (of zeros), which DDP waits for.
-            mixed = expand(self._project(x, slice(2 * D, None)))
+            mixed = expand(self.project(x, slice(2 * D, None)))
         else:
             features = self.to_queries_keys_values(x)
             mixed = attend(expand(features), layout, self.heads, self._dropped)
         out: Tensor = self.from_heads(mixed)
         return out
 
-    def _project(self, x: Tensor, part: slice) -> Tensor:
+    def project(self, x: Tensor, part: slice) -> Tensor:
         """Some of the queries, keys and values, which lie side by side."""
         project = self.to_queries_keys_values
         if isinstance(project, StackedLinear):

@@ -9,7 +9,7 @@ It loads without the data set, on another machine, years later.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ import torch
 from mtm.core.errors import ConfigError, RunError
 from mtm.data.modalities import Modalities
 from mtm.data.normalizer import Normalizer
+from mtm.models.fixed_mask import FixedMasks
 from mtm.models.members import Members
 from mtm.models.mtm import MTM
 from mtm.models.network import Network, make_network, move
@@ -34,12 +35,16 @@ class Run:
         description: Settings, modalities, normalizer, data summary.
         model: The network in evaluation mode.
         step: Optimizer steps behind the weights.
+        fixed_masks: The network specialised to the masks that were asked last.
     """
 
     path: Path
     description: Description
     model: Network
     step: int
+    fixed_masks: FixedMasks = field(
+        default_factory=FixedMasks, init=False, repr=False, compare=False
+    )
 
     @property
     def modalities(self) -> Modalities:

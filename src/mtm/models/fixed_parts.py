@@ -1,0 +1,82 @@
+"""What the networks of one mask (`mtm.models.fixed_mask`) have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mtm.data.modalities import Modality
+from mtm.models.stacked import products
+
+
+class Steps(NamedTuple):
+    """Some steps of one modality, rising."""
+
+    modality: Modality
+    times: tuple[int, ...]
+
+
+class Pick(nn.Module):
+    """Some places of an axis; without a copy where they are evenly spaced."""
+
+    places: Tensor
+
+    def __init__(self, places: Sequence[int], dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+        gaps = {after - before for before, after in pairwise(places)} or {1}
+        self.slice = None
+        if len(gaps) == 1 and places and (gap := gaps.pop()) > 0:
+            self.slice = slice(places[0], places[-1] + 1, gap)
+        self.register_buffer("places", torch.tensor(places, dtype=torch.int64), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., places, ...) to (..., picked, ...)."""
+        if self.slice is None:
+            return x.index_select(self.dim, self.places)
+        return x[:, self.slice] if self.dim == 1 else x[..., self.slice, :]
+
+
+class Quick:
+    """A layer that is called without a module's overhead, a good part of the time of one sample.
+
+    Args:
+        layer: Of whatever kind; plain linear layers and norms are the quick ones.
+    """
+
+    def __init__(self, layer: nn.Module) -> None:
+        self._layer, self._kind = layer, type(layer)
+        if self._kind is nn.Linear or self._kind is nn.LayerNorm:
+            self._weight, self._bias = layer.weight, layer.bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """What the layer gives; while it is exported, as a module, whose weights are known."""
+        if self._kind is nn.Linear and not torch.compiler.is_compiling():
+            return F.linear(x, self._weight, self._bias)
+        if self._kind is nn.LayerNorm and not torch.compiler.is_compiling():
+            shape, eps = self._layer.normalized_shape, self._layer.eps
+            return torch.layer_norm(x, shape, self._weight, self._bias, eps)
+        out: Tensor = self._layer(x)
+        return out
+
+
+def steps_of(modalities: Sequence[Modality], chosen: Tensor) -> list[Steps]:
+    """The chosen tokens, (T, M), of each modality that has some."""
+    times = [tuple(column.nonzero().flatten().tolist()) for column in chosen.T]
+    return [Steps(m, mine) for m, mine in zip(modalities, times, strict=True) if mine]
+
+
+def hold(module: nn.Module, **constants: Tensor) -> None:
+    """Give a module tensors that move with it and are no weights."""
+    for name, tensor in constants.items():
+        module.register_buffer(name, tensor.detach(), persistent=False)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A linear layer, or one of each member: weights (E, outputs, C)."""
+    return F.linear(x, weight, bias) if weight.ndim == 2 else products(x, weight, bias)
