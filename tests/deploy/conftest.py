@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import mtm
-from mtm.core.config import ModelConfig, ReturnsConfig, TrainConfig
+from mtm.core.config import ModelConfig, OptimizerConfig, ReturnsConfig, TrainConfig
 from mtm.core.export_config import ExportConfig
 from mtm.core.names import EXPORTABLE
 from mtm.data.modalities import Modality
@@ -63,9 +63,10 @@ def maze(quick: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Run:
     rng = np.random.default_rng(0)
     lengths = np.array([9, 12, 5, 14, 8, 11])
     steps = int(lengths.sum())
+    cells = rng.integers(7, size=steps)
     arrays = {
-        "cell": rng.integers(7, size=steps),
-        "lever": rng.integers(3, size=steps),
+        "cell": cells,
+        "lever": cells % 3,
         "paid": rng.normal(size=steps).astype(np.float32),
     }
     modalities = (
@@ -80,7 +81,8 @@ def maze(quick: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Run:
         metadata=Metadata(horizon=14),
     )
     model, returns = replace(quick.model, members=2), ReturnsConfig(kind="sum")
-    config = replace(quick, model=model, returns=returns)
+    optimizer = OptimizerConfig(learning_rate=1e-2, warmup_steps=1)
+    config = replace(quick, steps=40, model=model, returns=returns, optimizer=optimizer)
     return train(data, config, tmp_path_factory.mktemp("maze") / "run", silent=True)
 
 

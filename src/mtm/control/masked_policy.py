@@ -19,7 +19,7 @@ from mtm.core.errors import ConfigError, DataError
 from mtm.data.modalities import BoolArray, IntArray
 from mtm.inference.certainty import ask_how_sure
 from mtm.inference.engine import Arrays, ask, ask_capability, dtype_of
-from mtm.masks import NAMED_MASKS
+from mtm.masks import NAMED_MASKS, Question
 from mtm.runs.run import Run
 
 MEMORY = ("_past_states", "_past_actions", "_filled", "_steps", "_gained")
@@ -162,12 +162,12 @@ class MaskedPolicy:
         """Remember these as the actions of the current step, whatever `act` has chosen."""
         self._past_actions[np.arange(len(actions)), self._filled] = actions
 
-    def shows(self, filled: int) -> BoolArray:
-        """Which tokens a row of the first way knows that remembers so many steps, (T, M)."""
+    def question(self, filled: int) -> Question:
+        """What a row of the first way shows and wants that remembers so many steps, (T, M) each."""
         twin = MaskedPolicy(self.run, self.ways[:1])
         twin._filled[:] = filled
-        known: BoolArray = twin._known()[0]
-        return known
+        asked = twin._asked_now()
+        return Question(asked.visible[0], asked.wanted[0])
 
     def deviations(self) -> NDArray[np.float32] | None:
         """The standard deviation that the model expects of the actions that `act` chose last.
@@ -286,7 +286,7 @@ class MaskedPolicy:
 
     def _asked_returns(self) -> NDArray[np.float32]:
         """What to ask for now, at each step of the window."""
-        targets = np.nan_to_num(self._targets)
+        targets = np.where(np.isnan(self._targets), 0.0, self._targets)
         left = self.asked_returns.left(targets, self._gained, self._steps)
         return np.repeat(left[:, None], self.length, axis=1).astype(np.float32)
 

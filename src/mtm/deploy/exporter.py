@@ -151,11 +151,10 @@ def _plan(
         (way,) = policy.ways
         plans = []
         for now in range(way.history + 1):
-            question = NAMED_MASKS[capability].question(known, T, now)
-            visible = question.visible & policy.shows(now)
-            module = FixedMaskGraph(run, visible, question.wanted, way.guidance)
+            asked = policy.question(now)
+            module = FixedMaskGraph(run, asked.visible, asked.wanted, way.guidance)
             name = f"{capability}-{now}.onnx" if way.history else f"{capability}.onnx"
-            plans.append(_Planned(name, module, visible))
+            plans.append(_Planned(name, module, asked.visible))
         return plans
     file = f"{capability}.onnx"
     if capability == GENERAL:

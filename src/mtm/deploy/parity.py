@@ -101,7 +101,8 @@ def any_mask_difference(run: Run, graph: Graph, values: Arrays) -> float:
         visible = kind(run.modalities, run.segment_length, count, rng)
         visible[:1], visible[1:2] = True, False
         with torch.inference_mode():
-            expected = run.model(tensors(run, values, visible.shape[:2]), torch.from_numpy(visible))
+            inputs = tensors(run, values, visible.shape[:2])
+            expected = run.model(inputs, torch.from_numpy(visible))
         answers = graph({**values, VISIBLE: visible})
         for port, found in zip(graph.outputs, answers, strict=True):
             m = run.modalities.named(port.modality)
