@@ -2,7 +2,7 @@
 
     python docs/draw_studio.py RUN OTHER_RUN
 
-RUN needs an environment, OTHER_RUN the same modalities. It needs `playwright` and Debian's
+RUN was trained on the hopper, OTHER_RUN too. It needs `playwright` and Debian's
 `chromium`, as the tests of the page do.
 """
 
@@ -32,19 +32,22 @@ def main() -> None:
     flags = ["--disable-gpu", "--disable-background-networking", "--no-sandbox"]
     with Serving(runs, port=0) as serving, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
-        here = f"{serving.address}#episode=2&start=40"
+        episode = _held_out(browser, serving.address)
+        here = f"{serving.address}#episode={episode}&start=40"
         page = _open(browser, f"{here}&length=12&mask=waypoints", ANSWERED)
         _take(page, "studio-ask")
-        page = _open(browser, f"{here}&length=4&mask=rcbc", ANSWERED, theme="dark")
+        names = ["states[0]", "states[1]", "states[5]", "returns", "actions[0]", "actions[1]"]
+        features = f"&features={'*'.join(names)}"
+        page = _open(browser, f"{here}&length=8&mask=plan{features}", ANSWERED, theme="dark")
         page.get_by_label("What if: returns").focus()
         page.keyboard.press("End")
         page.wait_for_selector(ANSWERED)
         _take(page, "studio-what-if")
         page = _open(browser, f"{here}&length=12&mask=goal&other={runs[1].name}", ANSWERED)
         _take(page, "studio-two-runs")
-        page = _open(browser, f"{here}&view=act&episodes=4&target=900", ".act")
+        page = _open(browser, f"{here}&view=act&episodes=4&target=300", ".act")
         page.get_by_role("button", name="Let it act").click()
-        page.wait_for_selector("[data-testid=acting]:has-text('All episodes ended')")
+        page.wait_for_selector(".act tbody tr:nth-child(2)")  # returns arrive as it goes
         _take(page, "studio-act")
         page = _open(browser, f"{here}&view=quality", "[data-testid=ranking]")
         page.wait_for_selector("progress", state="detached")
@@ -52,6 +55,18 @@ def main() -> None:
         page = _open(browser, f"{here}&length=8&mask=waypoints", ANSWERED, width=390)
         _take(page, "studio-phone")
         browser.close()
+
+
+def _held_out(browser: Browser, address: str) -> int:
+    """The longest of the first held-out episodes."""
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.goto(f"{address}#view=act")
+    ask = "fetch('/api/episodes?run=0&data=0&offset=0&count=20&side=held-out').then(r => r.json())"
+    while not (found := page.evaluate(ask))["episodes"]:
+        page.wait_for_timeout(1000)  # the split is being worked out
+    page.close()
+    return int(max(found["episodes"], key=lambda e: e["length"])["episode"])
 
 
 def _open(
@@ -74,7 +89,7 @@ def _take(page: Page, name: str) -> None:
     page.wait_for_timeout(500)  # plots are drawn after the numbers
     shot = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     file = io.BytesIO()
-    shot.quantize(128, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
+    shot.quantize(256, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
     write_atomically(IMAGES / f"{name}.png", file.getvalue())
     print(f"{name}.png: {len(file.getvalue()) // 1000} kB")
     page.context.close()

@@ -1,5 +1,5 @@
 // What the model says: errors beside the baselines', and every feature drawn.
-import { useMemo, useState } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
 import { type Answer, type Modality, type Run, type Score, type Told, at } from "./api";
 import { Classes } from "./classes";
 import { number } from "./format";
@@ -29,6 +29,7 @@ export function AnswerPanel({ session, loaded, theme }: Props) {
   const [search, setSearch] = useState("");
   const [python, setPython] = useState(false);
   const features = useMemo(() => allFeatures(run), [run]);
+  const ordered = useWantedFirst(run, loaded);
   if (!run) return null;
   const fits = (answer: Answer | null) =>
     answer && loaded.window && answer.start === loaded.window.start && answer.length === loaded.window.length && answer.episode === loaded.window.episode ? answer : null;
@@ -63,12 +64,20 @@ export function AnswerPanel({ session, loaded, theme }: Props) {
         </details>
       </div>
       <Key other={other} baselines={state.baselines} run={run} />
-      <div class="modalities">{run.modalities.map((m) => (
+      <div class="modalities">{ordered.map((m) => (
         <ModalityPlots key={m.name} {...{ session, loaded, theme, answer, second }} modality={m} features={drawn.filter((f) => f.modality === m)} />
       ))}</div>
       {drawn.length === 0 && <p class="empty">{needle ? `No chosen feature is called “${search}”.` : "Choose features to draw."}</p>}
     </section>
   );
+}
+
+/** What the mask asks for comes first. Clicks on cells change nothing about it: plots must not jump. */
+function useWantedFirst(run: Run | null, loaded: Loaded): Modality[] {
+  const wanted = useRef<Set<string>>(new Set());
+  if (loaded.mask) wanted.current = new Set(Object.entries(loaded.mask.wanted).flatMap(([name, row]) => (row.includes("1") ? [name] : [])));
+  const all = run?.modalities ?? [];
+  return [...all.filter((m) => wanted.current.has(m.name)), ...all.filter((m) => !wanted.current.has(m.name))];
 }
 
 function allFeatures(run: Run | null): Feature[] {
