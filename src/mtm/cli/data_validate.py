@@ -17,6 +17,7 @@ from mtm.core.reading import Reading
 from mtm.data import loading
 from mtm.data.lint import lint
 from mtm.data.trajectories import TrajectoryDataset
+from mtm.data.verification import stored_faults
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,9 @@ def main(words: Sequence[str]) -> None:
         warnings.simplefilter("always")
         try:
             dataset = loading.load(arguments.spec, arguments.reading)
-            odd += lint(dataset, action_bounds)
+            faults += stored_faults(dataset)
+            if not faults:
+                odd += lint(dataset, action_bounds)
         except DataError as error:
             faults += error.faults
     odd = [str(notice.message) for notice in noticed] + odd

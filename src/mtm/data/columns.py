@@ -120,6 +120,7 @@ def regroup(dataset: TrajectoryDataset, reading: Reading) -> TrajectoryDataset:
     """
     if not reading.columns and not reading.roles:
         return dataset
+    dataset.check_stored()
     arrays = dict(dataset.arrays) | {name + PRESENT: mask for name, mask in dataset.present.items()}
     values, present = _modalities(dataset.metadata.source, arrays, replace(reading, episode=None))
     own = {m.name: m for m in dataset.modalities}
