@@ -7,7 +7,7 @@ logs) or for single steps (gaps); what is stored in the place of an absent value
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from mtm.data import simulate_missing
 from mtm.data import validate_arrays as validate
 from mtm.data.fingerprint import fingerprint_of
 from mtm.data.flattening import flatten, unmasked
+from mtm.data.metadata import Metadata as Metadata
 from mtm.data.modalities import (
     BoolArray,
     IntArray,
@@ -27,30 +28,11 @@ from mtm.data.modalities import (
     in_autoregressive_order,
     infer_modalities,
 )
-from mtm.data.origin import Origin
 from mtm.data.splitting import episodes_to_hold_out
 from mtm.data.stored_blocks import StoredBlocks
 
 ABSENT_CLASS = -1
 """What `episode` gives in the place of an absent class, which no class is."""
-
-
-@dataclass(frozen=True)
-class Metadata:
-    """Where a data set comes from and which environment it belongs to."""
-
-    source: str = "memory"
-    """What the data are called: a file, a directory, or `PREFIX:NAME`."""
-    env_id: str | None = None
-    horizon: int | None = None
-    """Longest an episode can get in the environment, in steps."""
-    notes: dict[str, str] = field(default_factory=dict)
-    origin: Origin | None = None
-    """What loads the data again; None if they were made in memory."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data that hold wherever the data lie: all but the origin."""
-        return {key: value for key, value in asdict(self).items() if key != "origin"}
 
 
 class TrajectoryDataset:

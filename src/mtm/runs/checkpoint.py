@@ -3,7 +3,7 @@
     RUN/checkpoints/step-000004000/
         model.safetensors       the weights
         optimizer.safetensors   the optimizers' averages
-        state.json              step, validation, digests of the two files
+        state.json              step, validation, digests of the two files and of itself
 
 A checkpoint is written under a temporary name, flushed to disk and renamed, so a directory with a
 final name is whole; the digests find later damage. Nothing is ever unpickled.
@@ -27,11 +27,13 @@ from torch import Tensor, nn
 
 from mtm.core.atomic_write import flush_directory, write_flushed
 from mtm.core.errors import RunError, unknown
+from mtm.core.plain_data import MALFORMED, read_object, whole
 
 Which = Literal["last", "best"]
 MODEL_FILE, OPTIMIZER_FILE = "model.safetensors", "optimizer.safetensors"
+STATE_FILE = "state.json"
 
-DAMAGE = (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError)
+DAMAGE = (OSError, *MALFORMED, safetensors.SafetensorError)
 """What reading a damaged checkpoint raises."""
 
 
@@ -84,7 +86,8 @@ def save(
             digests[name] = hashlib.sha256(data).hexdigest()
             write_flushed(temporary / name, data)
         plain = {**vars(state), "sha256": digests}
-        write_flushed(temporary / "state.json", json.dumps(plain, indent=2).encode())
+        plain["state_sha256"] = _digest_of(plain)
+        write_flushed(temporary / STATE_FILE, json.dumps(plain, indent=2).encode())
         if final.exists():
             shutil.rmtree(final)
         temporary.rename(final)
@@ -164,7 +167,7 @@ def best_step(folder: Path, candidates: list[int]) -> int:
     for step in candidates:
         try:
             loss = float(_read_state(_directory(folder, step)).validation["loss"])
-        except (OSError, KeyError, TypeError, ValueError):
+        except MALFORMED:
             continue  # none was measured; a damaged state is reported when it is loaded
         if math.isfinite(loss):
             losses[step] = loss
@@ -249,7 +252,7 @@ def _is_sound(folder: Path, step: int, optimizer: bool) -> bool:
 
 def _read(directory: Path, optimizer: bool) -> Checkpoint:
     state = _read_state(directory)
-    digests = json.loads((directory / "state.json").read_text())["sha256"]
+    digests = read_object(directory / STATE_FILE)["sha256"]
     model = _read_tensors(directory, MODEL_FILE, digests)
     averages = _read_tensors(directory, OPTIMIZER_FILE, digests) if optimizer else {}
     return Checkpoint(state, model, averages)
@@ -263,5 +266,28 @@ def _read_tensors(directory: Path, name: str, digests: Mapping[str, str]) -> dic
 
 
 def _read_state(directory: Path) -> State:
-    plain: dict[str, Any] = json.loads((directory / "state.json").read_text())
-    return State(int(plain["step"]), float(plain["seconds"]), dict(plain["validation"]))
+    """What a checkpoint says of itself, after a look whether it is what was written.
+
+    Raises:
+        ValueError: It is not, or it speaks of another step than the directory's name does.
+    """
+    plain = read_object(directory / STATE_FILE)
+    # Earlier versions wrote no digest of this file.
+    if "state_sha256" in plain and plain.pop("state_sha256") != _digest_of(plain):
+        raise ValueError(f"{STATE_FILE} is not what was written")
+    step, seconds, validation = whole(plain, "step"), plain["seconds"], plain["validation"]
+    if _directory(directory.parent, step) != directory:
+        raise ValueError(f"{STATE_FILE} speaks of step {step}")
+    if not _is_number(seconds) or not 0 <= seconds < math.inf:
+        raise ValueError(f"seconds must be a number of at least 0, got {seconds!r}")
+    if not isinstance(validation, dict) or not all(map(_is_number, validation.values())):
+        raise ValueError(f"validation must be a table of numbers, got {validation!r}")
+    return State(step, float(seconds), validation)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _digest_of(plain: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from mtm.core.atomic_write import appearing
 from mtm.core.errors import DataError
+from mtm.core.plain_data import expecting, text, whole
 from mtm.data.columns import OFFSETS
 from mtm.data.concatenate import joint_endings, joint_metadata, joint_modality
 from mtm.data.modalities import BoolArray, Modality, in_autoregressive_order
@@ -59,19 +60,15 @@ def open_store(path: str | Path) -> TrajectoryDataset:
     """
     path = Path(path)
     manifest = _read_manifest(path)
-    try:
+    with expecting(path / MANIFEST, DataError, "Convert again."):
         modalities = [Modality.from_json(m) for m in manifest["modalities"]]
-        steps, episodes = int(manifest["steps"]), int(manifest["episodes"])
-        gaps = [m.name for m in modalities if m.name in manifest["gaps"]]
+        steps, episodes = whole(manifest, "steps", 1), whole(manifest, "episodes", 1)
+        gaps = [m.name for m in modalities if m.name in list(manifest["gaps"])]
         record = _record(modalities, gaps)
         if _places(record) != manifest["fields"]:
             raise ValueError(f"modalities and gaps give the fields {_places(record)}")
-        metadata = Metadata(**manifest["metadata"])
-        fingerprint = str(manifest["fingerprint"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"{path / MANIFEST} is damaged: {type(error).__name__}: {error}. Convert again."
-        ) from error
+        metadata = Metadata.from_json(manifest["metadata"])
+        fingerprint = text(manifest, "fingerprint")
     records = _map(path, STEPS, record, steps)
     arrays = {m.name: records[m.name] for m in modalities}
     present = {name: records[_mark(name)] for name in gaps}
@@ -261,7 +258,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     file = path / MANIFEST
     try:
         manifest = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file} cannot be read as JSON: {error}. Convert again.") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise DataError(f"{file} is no manifest of a store; `mtm data convert` writes one.")

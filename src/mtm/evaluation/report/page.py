@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mtm.control.return_targets import discount_of
 from mtm.core.atomic_write import write_atomically
 from mtm.core.errors import DataError, MTMError, RunError, require
+from mtm.core.plain_data import expecting, read_object
 from mtm.data.loading import DataSpec, short
 from mtm.evaluation.report.tables import TARGETS_NOTE, NumberTable, acting_table, error_table
 from mtm.inference.run_data import held_out_episodes
@@ -135,13 +135,18 @@ def _open_loop(run: Run, held_out: TrajectoryDataset, say: Callable[[str], None]
 
 
 def _acting(run: Run, say: Callable[[str], None]) -> list[Section]:
-    from mtm.evaluation.report import pictures
-
     file = run.path / "evaluation.json"
     if not file.exists():
         say(f"no returns are drawn: {file} is not there yet. Run: mtm eval {run.path}")
         return []
-    result = json.loads(file.read_text())
+    with expecting(file, RunError, f"Run again: mtm eval {run.path}"):
+        return _numbers(run, read_object(file), say)
+
+
+def _numbers(run: Run, result: dict[str, Any], say: Callable[[str], None]) -> list[Section]:
+    """What `mtm eval` measured."""
+    from mtm.evaluation.report import pictures
+
     sections = []
     figure = pictures.asked_and_got(result["tasks"], discounted=discount_of(run) < 1)
     if figure is not None:

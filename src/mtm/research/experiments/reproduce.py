@@ -14,6 +14,7 @@ from rich.console import Console
 
 from mtm.core.errors import ConfigError, DataError, RunError, require, unknown
 from mtm.core.locks import locked
+from mtm.core.plain_data import expecting
 from mtm.data.loading import DataSpec, absolute
 from mtm.research.experiments import EXPERIMENTS
 from mtm.research.experiments.engines import Engine, LocalEngine, RayEngine
@@ -151,10 +152,12 @@ def _draw(
     found = results(specs, states)
     folder = order.out.resolve() / name
     folder.mkdir(exist_ok=True)
-    drawing = module.draw(found, folder)
-    return write_page(
-        name, module.TITLE, drawing, found, folder, scale=scale, command=command(name, order)
-    )
+    runs = order.out.resolve() / "runs"
+    with expecting(f"a result.json in {runs}", RunError, f"Delete {runs} to compute all again."):
+        drawing = module.draw(found, folder)
+        return write_page(
+            name, module.TITLE, drawing, found, folder, scale=scale, command=command(name, order)
+        )
 
 
 def command(name: str, order: Order) -> str:
