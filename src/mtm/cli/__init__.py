@@ -32,7 +32,11 @@ VERBS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `mtm VERB ...`; returns the exit code: 0, or 2 for an error of the user's to cure."""
+    """Run `mtm VERB ...`; returns the exit code.
+
+    0; 2 for an error of the user's to cure; 130 for what Ctrl-C or SIGTERM ended early, also where
+    it was saved before.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
         print(_help())

@@ -30,6 +30,9 @@ class Arguments:
     spec: tyro.conf.Positional[str]
     """A file, a directory, or PREFIX:NAME."""
     reading: Reading = field(default_factory=Reading)
+    isolated: bool = False
+    """Read in a child process, for files from elsewhere: a crash or an endless loop of a library
+    is told as a fault, after 10 minutes at most."""
 
 
 def main(words: Sequence[str]) -> None:
@@ -41,7 +44,7 @@ def main(words: Sequence[str]) -> None:
     with warnings.catch_warnings(record=True) as noticed:
         warnings.simplefilter("always")
         try:
-            dataset = loading.load(arguments.spec, arguments.reading)
+            dataset = loading.load(arguments.spec, arguments.reading, isolated=arguments.isolated)
             faults += stored_faults(dataset)
             if not faults:
                 odd += lint(dataset, action_bounds)
