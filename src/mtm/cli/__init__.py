@@ -11,6 +11,7 @@ from typing import TextIO
 
 from mtm import __version__
 from mtm.core.errors import MTMError, unknown
+from mtm.core.escaping import shown
 
 VERBS = {
     "train": ("mtm.cli.train", "train a model on logged trajectories"),
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_help(seconds or None))
         return 0
     typed = " ".join(words[:2]) if seconds else words[0]
-    print(f"error: {unknown('command', typed, seconds or VERBS)}", file=sys.stderr)
+    print(f"error: {shown(unknown('command', typed, seconds or VERBS))}", file=sys.stderr)
     return 2
 
 
@@ -65,7 +66,7 @@ def _call(verb: str, arguments: Sequence[str]) -> int:
             warnings.showwarning = _print_warning
             module.main(arguments)
     except MTMError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {shown(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -84,7 +85,7 @@ def _print_warning(
     line: str | None = None,
 ) -> None:
     """One line for a person, without the place in the code."""
-    print(f"warning: {message}", file=sys.stderr)
+    print(f"warning: {shown(message)}", file=sys.stderr)
 
 
 def _help(verbs: Sequence[str] | None = None) -> str:

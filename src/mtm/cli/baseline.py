@@ -13,6 +13,7 @@ import tyro
 from mtm.cli.interruption import tell_if_stopped
 from mtm.cli.parsing import parse as parse_words
 from mtm.core.errors import ConfigError
+from mtm.core.escaping import say
 from mtm.research.baselines.settings import AGENTS, AgentConfig, agent_config
 
 
@@ -57,7 +58,7 @@ def main(words: Sequence[str]) -> None:
         stop_at=arguments.stop_at,
         device=arguments.device,
     )
-    print(f"{agent.path}: {agent.name}, step {agent.step:,}. mtm eval {agent.path} lets it act.")
+    say(f"{agent.path}: {agent.name}, step {agent.step:,}. mtm eval {agent.path} lets it act.")
     tell_if_stopped(agent.step, arguments.settings.steps, arguments.stop_at)
 
 

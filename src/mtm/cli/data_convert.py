@@ -10,6 +10,7 @@ from pathlib import Path
 import tyro
 
 from mtm.cli.parsing import parse
+from mtm.core.escaping import say
 from mtm.core.reading import Reading
 from mtm.data import loading
 from mtm.data.formats.store import open_store, write_store
@@ -42,7 +43,7 @@ def main(words: Sequence[str]) -> None:
     write_store(parts, arguments.out, Path(arguments.source).name)
     dataset = open_store(arguments.out)
     size = sum(file.stat().st_size for file in arguments.out.iterdir()) / 2**20
-    print(
+    say(
         f"{arguments.out}: {dataset.num_episodes:,} episodes, {dataset.num_steps:,} steps, "
         f"{size:,.1f} MiB in {time.perf_counter() - began:.1f} s"
     )

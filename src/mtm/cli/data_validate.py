@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from mtm.cli.parsing import parse
 from mtm.control.environments import action_bounds
 from mtm.core.errors import DataError
+from mtm.core.escaping import say
 from mtm.core.reading import Reading
+from mtm.core.terminal import PlainConsole
 from mtm.data import loading
 from mtm.data.lint import lint
 from mtm.data.trajectories import TrajectoryDataset
@@ -56,7 +57,7 @@ def main(words: Sequence[str]) -> None:
     if faults:
         raise DataError(f"{arguments.spec} has {len(faults):,} fault(s) and cannot be used.")
     assert dataset is not None
-    print(
+    say(
         f"{arguments.spec}: {dataset.num_episodes:,} episodes, {dataset.num_steps:,} steps, no "
         f"fault, {len(odd)} thing(s) to look at"
     )
@@ -68,4 +69,4 @@ def _print(faults: Sequence[str], odd: Sequence[str]) -> None:
         table.add_row("fault", text)
     for text in odd:
         table.add_row("odd", text)
-    Console(highlight=False).print(table)
+    PlainConsole().print(table)

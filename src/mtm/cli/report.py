@@ -9,6 +9,7 @@ from pathlib import Path
 import tyro
 
 from mtm.cli.asked_run import AskedRun
+from mtm.core.escaping import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,4 +28,4 @@ def main(words: Sequence[str]) -> None:
     from mtm.evaluation.report.page import write_report
 
     out = arguments.out or arguments.run / "report"
-    print(write_report(arguments.load(), out, data=arguments.data))
+    say(write_report(arguments.load(), out, data=arguments.data))

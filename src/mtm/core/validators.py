@@ -47,11 +47,11 @@ class Range:
         """What is wrong with a value, if anything is."""
         if type(value) is bool or not isinstance(value, Real):
             return f"{name} must be a number, got {value!r}"
-        if abs(value) > LARGEST or not math.isfinite(value):
+        number: Any = value  # an int is not rounded to a float here: seeds are large
+        if abs(number) > LARGEST or not math.isfinite(value):
             return f"{name} must be finite and {self}, got {value}"
         if self.whole and not isinstance(value, Integral):
             return f"{name} must be a whole number, got {value}"
-        number: Any = value  # an int is not rounded to a float here: seeds are large
         above = number > self.low if self.open_low else number >= self.low
         below = number < self.high if self.open_high else number <= self.high
         if above and not below and self.high == MANY:

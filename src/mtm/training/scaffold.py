@@ -20,11 +20,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.console import Console
 from torch import nn
 
 from mtm.core.errors import ConfigError, RunError
 from mtm.core.progress import StepProgress
+from mtm.core.terminal import PlainConsole
 from mtm.runs import checkpoint
 from mtm.runs.checkpoint import State
 from mtm.training.trackers import Tracker
@@ -170,7 +170,7 @@ class Loop:
     ) -> None:
         self.trainer, self.folder, self.fabric = trainer, out / "checkpoints", fabric
         self.is_first = fabric is None or fabric.is_global_zero
-        self.console = Console(quiet=silent or not self.is_first, highlight=False)
+        self.console = PlainConsole(quiet=silent or not self.is_first)
         state = State(0, spent, {})
         if resume and checkpoint.steps(self.folder):  # none: it was stopped before its first one
             state = checkpoint.restore(self.folder, trainer.network, *trainer.optimizers)
