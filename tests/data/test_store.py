@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtm.cli import main
+from mtm.core.atomic_write import HOST
 from mtm.core.config import TrainConfig
 from mtm.core.errors import DataError
 from mtm.core.reading import Reading
@@ -171,10 +172,12 @@ def test_what_a_killed_process_left_is_removed(
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     for process in (ended.pid, os.getppid()):
-        (tmp_path / f".store.tmp-{process}").mkdir()
+        (tmp_path / f".store.tmp-{HOST}-{process}").mkdir()
+    (tmp_path / f".store.tmp-elsewhere-{ended.pid}").mkdir()  # of another machine
     write_store([with_gaps], tmp_path / "store", "log")
     left = {file.name for file in tmp_path.iterdir()}
-    assert left == {"store", f".store.tmp-{os.getppid()}"}
+    others = {f".store.tmp-{HOST}-{os.getppid()}", f".store.tmp-elsewhere-{ended.pid}"}
+    assert left == {"store", *others}
 
 
 def test_a_place_that_is_taken_is_left_alone(store: Path, with_gaps: TrajectoryDataset) -> None:

@@ -218,10 +218,24 @@ class Loop:
             progress.say(f"step {step:,}  {notice}")
         row = look.metrics | {"seconds": self._seconds}
         row |= {f"{self.trainer.measured_as}{name}": value for name, value in measured.items()}
-        for tracker in self.trackers:
-            tracker.log(step, row)
+        try:
+            for tracker in self.trackers:
+                tracker.log(step, row)
+        except OSError as error:
+            raise self._could_not_log(step, measured, error) from error
         progress.at(step, self.trainer.status(row, progress.rate(step)))
         return measured
+
+    def _could_not_log(self, step: int, measured: dict[str, float], error: OSError) -> RunError:
+        """What to tell where metrics cannot be written: the weights may still find room."""
+        try:
+            self._save(step, measured)
+        except RunError as also:
+            return RunError(f"the metrics of step {step} could not be written: {error}; {also}")
+        return RunError(
+            f"the metrics of step {step} could not be written: {error}. The checkpoint of this "
+            "step is saved. Make room, then continue with --resume."
+        )
 
     def _check_finite(self, step: int, look: Look) -> None:
         """Raise a `RunError` unless the weights after a step are fit to be saved."""

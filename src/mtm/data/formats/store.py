@@ -20,6 +20,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -95,10 +96,16 @@ def write_store(parts: Iterable[TrajectoryDataset], path: str | Path, source: st
     A modality that a part lacks is absent there. The store appears when all is written.
 
     Raises:
-        DataError: The place is taken, or a modality differs between two parts.
+        DataError: The place is taken or cannot be written to, or a modality differs between two
+            parts. Nothing is left of it.
     """
-    with appearing(Path(path)) as folder:
-        write_into(parts, folder, source)
+    try:
+        with appearing(Path(path)) as folder:
+            write_into(parts, folder, source)
+    except OSError as error:
+        raise DataError(
+            f"could not write {path}: {error}. Make room, or choose another place."
+        ) from error
 
 
 def write_into(parts: Iterable[TrajectoryDataset], folder: Path, source: str) -> None:
@@ -136,7 +143,11 @@ class _Writer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
+        if error is None:
+            self._file.close()
+            return
+        with suppress(OSError):  # on a full disk, closing fails as writing did
+            self._file.close()
 
     def append(self, part: TrajectoryDataset) -> None:
         """Write the episodes of one more part."""

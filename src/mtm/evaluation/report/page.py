@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtm.control.return_targets import discount_of
-from mtm.core.atomic_write import write_atomically
+from mtm.core.atomic_write import write_atomically, writing_to
 from mtm.core.errors import DataError, MTMError, RunError, require
+from mtm.core.locks import held
 from mtm.core.plain_data import expecting, read_object
 from mtm.data.loading import DataSpec, short
 from mtm.evaluation.report.tables import TARGETS_NOTE, NumberTable, acting_table, error_table
@@ -71,7 +72,12 @@ def write_report(
     for library in ("matplotlib", "jinja2"):
         require(library, extra="report")
     out = Path(out)
-    out.mkdir(parents=True, exist_ok=True)
+    with held(out, "writing a report"), writing_to(out):
+        return _write(run, out, say, data)
+
+
+def _write(run: Run, out: Path, say: Callable[[str], None], data: DataSpec | None) -> Path:
+    """Draw and write all of it."""
     sections = [_training(run, say)]
     try:
         held_out = held_out_episodes(run, data)
