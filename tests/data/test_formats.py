@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mtm.core.errors import DataError
 from mtm.data import loading
-from mtm.data.columns import offsets_from_flags
+from mtm.data.episode_bounds import offsets_from_flags
 from mtm.data.formats import builtin
 
 SHARED_LAYOUT = {

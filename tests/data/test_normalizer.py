@@ -44,8 +44,9 @@ def test_absent_values_change_nothing(value: float) -> None:
 
 
 def test_there_and_back_and_json_to_the_bit() -> None:
-    normalizer = Normalizer.fit(random_set())
-    again = Normalizer.from_json(json.loads(json.dumps(normalizer.to_json())))
+    data = random_set()
+    normalizer = Normalizer.fit(data)
+    again = Normalizer.from_json(json.loads(json.dumps(normalizer.to_json())), data.modalities)
     x = torch.randn(5, 2, 4)
     assert torch.equal(normalizer.normalize("states", x), again.normalize("states", x))
     back = normalizer.denormalize("states", normalizer.normalize("states", x))

@@ -16,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtm.cli import main
+from mtm.core.atomic_write import HOST
 from mtm.core.config import TrainConfig
 from mtm.core.errors import DataError
+from mtm.core.reading import Reading
 from mtm.data import loading
 from mtm.data.formats.store import open_store, write_store
 from mtm.data.modalities import Modality
@@ -170,10 +172,12 @@ def test_what_a_killed_process_left_is_removed(
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     for process in (ended.pid, os.getppid()):
-        (tmp_path / f".store.tmp-{process}").mkdir()
+        (tmp_path / f".store.tmp-{HOST}-{process}").mkdir()
+    (tmp_path / f".store.tmp-elsewhere-{ended.pid}").mkdir()  # of another machine
     write_store([with_gaps], tmp_path / "store", "log")
     left = {file.name for file in tmp_path.iterdir()}
-    assert left == {"store", f".store.tmp-{os.getppid()}"}
+    others = {f".store.tmp-{HOST}-{os.getppid()}", f".store.tmp-elsewhere-{ended.pid}"}
+    assert left == {"store", *others}
 
 
 def test_a_place_that_is_taken_is_left_alone(store: Path, with_gaps: TrajectoryDataset) -> None:
@@ -224,6 +228,7 @@ def small_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.filterwarnings("ignore:.* without digests")
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_a_mutated_manifest_opens_or_is_refused(small_store: Path, data: st.DataObject) -> None:
@@ -258,3 +263,111 @@ def test_training_on_a_store_is_training_in_memory(
     in_memory = train(point_mass, tiny, tmp_path / "b", silent=True)
     ours, theirs = stored.model.state_dict(), in_memory.model.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def _spoil(store: Path, field: str, step: int, value: object) -> None:
+    """Change a value of a store behind its back."""
+    records = np.memmap(store / "steps.bin", _records(store), mode="r+")
+    records[field][step] = value
+    records.flush()
+
+
+def _records(store: Path) -> np.dtype:
+    opened = open_store(store)
+    return opened.arrays[opened.names[0]].base.dtype
+
+
+def _without_digests(store: Path) -> None:
+    """As earlier versions wrote it."""
+    manifest = json.loads((store / "manifest.json").read_text())
+    del manifest["sha256"]
+    (store / "manifest.json").write_text(json.dumps(manifest))
+    (store / "digests.bin").unlink()
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """A store of several blocks, 100 episodes of 50 steps."""
+    rng = np.random.default_rng(0)
+    data = {"states": rng.normal(size=(5000, 6)), "phase": rng.integers(4, size=5000)}
+    dataset = TrajectoryDataset.from_arrays(data, np.arange(0, 5001, 50))
+    write_store([dataset], tmp_path / "many", "log")
+    return tmp_path / "many"
+
+
+DAMAGED = r"steps.bin: bytes 131,072 to 147,455 are not what was written \(steps 4,096 to 4,607, "
+
+
+def test_a_block_is_compared_when_it_is_first_read(many: Path) -> None:
+    _spoil(many, "states", 4200, np.nan)
+    opened = open_store(many)
+    segments = Segments(opened, 4)
+    segments.gather(np.arange(40))
+    assert np.isfinite(opened.episode(3)["states"]).all()
+    with pytest.raises(DataError, match=DAMAGED + "of episodes 81 to 92"):
+        segments.gather(np.array([4200 // 50 * 47]))
+    with pytest.raises(DataError, match=DAMAGED):
+        opened.episode(84)
+    with pytest.raises(DataError, match=DAMAGED):
+        list(opened.subset([84]).chunks("states"))
+    with pytest.raises(DataError, match=DAMAGED):
+        loading.load(str(many), Reading(columns={"x": "states"}))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("states", np.nan, "modality 'states', episode 84, step 0: feature 0 is nan"),
+        ("phase", 4, "modality 'phase', episode 84, step 0: class 4 is outside 0 to 3"),
+        ("states", 1.5, "have the fingerprint"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.* without digests")
+def test_validation_reads_all_of_a_store(
+    many: Path, field: str, value: float, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "validate", str(many)]) == 0
+    _spoil(many, field, 4200, value)
+    assert main(["data", "validate", str(many)]) == 2
+    assert "are not what was written" in _line(capsys)
+    _without_digests(many)
+    assert main(["data", "validate", str(many)]) == 2
+    assert message in _line(capsys)
+
+
+def _line(capsys: pytest.CaptureFixture[str]) -> str:
+    """What was printed, without the breaks and borders of a table."""
+    return " ".join(capsys.readouterr().out.replace("│", " ").split())
+
+
+def test_a_store_without_digests_opens_with_a_notice(many: Path) -> None:
+    _without_digests(many)
+    with pytest.warns(UserWarning, match="without digests.*Convert again"):
+        assert open_store(many).num_steps == 5000
+
+
+@pytest.mark.parametrize("name", ["offsets", "digests"])
+def test_small_files_are_compared_when_a_store_is_opened(many: Path, name: str) -> None:
+    file = many / f"{name}.bin"
+    content = bytearray(file.read_bytes())
+    content[8] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=f"{name}.bin is not what was written"):
+        open_store(many)
+
+
+@pytest.mark.usefixtures("_one_thread")
+@pytest.mark.filterwarnings("ignore:.* without digests")
+@pytest.mark.parametrize("digests", [True, False])
+def test_training_does_not_go_on_with_other_contents(
+    many: Path, tiny: TrainConfig, tmp_path: Path, digests: bool
+) -> None:
+    if not digests:
+        _without_digests(many)
+    train(str(many), tiny, tmp_path / "run", stop_at=1, silent=True)
+    _spoil(many, "states", slice(None), 0.5)
+    with pytest.raises(DataError, match="not what was written" if digests else "fingerprint"):
+        train(str(many), tiny, tmp_path / "run", resume=True, silent=True)
+    _spoil(many, "phase", 3, 99)
+    with pytest.raises(DataError, match="not what was written" if digests else "class 99"):
+        train(str(many), tiny, tmp_path / "new", silent=True)

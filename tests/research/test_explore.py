@@ -166,7 +166,7 @@ def test_exorl_s_layout(tmp_path: Path) -> None:
     np.testing.assert_allclose(stepped, episode["physics"][1:], atol=1e-6)
     assert episode["discount"][:, 0].tolist() == [1.0] * 30 + [0.0]
     path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(DataError, match=r"episode_000012_30.npz cannot be read .* Delete it"):
+    with pytest.raises(DataError, match=r"episode_000012_30.npz cannot be read: .* Delete it"):
         read_episode(path)
 
 

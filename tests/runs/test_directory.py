@@ -99,5 +99,5 @@ def test_nothing_is_put_into_the_directory_of_somebody_else(tmp_path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     with pytest.raises(RunError, match="exists and is not a run"):
         opened(tmp_path / "thesis.tex", Plain(), list).__enter__()
-    with pytest.raises(RunError, match="cannot make the run directory"):
+    with pytest.raises(RunError, match="cannot make the (run )?directory"):
         opened(tmp_path / "thesis.tex" / "run", Plain(), list).__enter__()

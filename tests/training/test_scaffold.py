@@ -148,3 +148,32 @@ def test_seconds_of_the_steps_alone(out) -> None:
     assert 100 < seconds < 100.2  # 20 measurements take 0.4 s
     Loop(Line(21), out, resume=True, silent=True, spent=100.0).run()
     assert checkpoint.load(out / "checkpoints").state.seconds == pytest.approx(seconds, abs=1)
+
+
+def test_metrics_that_find_no_room_cost_no_steps(out: Path, monkeypatch) -> None:
+    def full(self: MetricsFile, step: int, metrics: Mapping[str, float]) -> None:
+        if step > 8:
+            raise OSError(28, "No space left on device")
+        write(self, step, metrics)
+
+    write = MetricsFile.log
+    monkeypatch.setattr(MetricsFile, "log", full)
+    with pytest.raises(RunError, match=r"step 10 could not be written: .*No space.* step is saved"):
+        run(Line(), out)
+    assert checkpoint.steps(out / "checkpoints") == [6, 10]
+    assert logged(out) == [4, 6, 8]
+    monkeypatch.undo()
+    whole = run(Line(), out.with_name("whole"))
+    again = run(Line(), out, resume=True)
+    assert torch.equal(whole.network.weight, again.network.weight)
+
+
+def test_what_finds_no_room_at_all_is_told(out: Path, monkeypatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = lambda step: step == 7 and monkeypatch.setattr(checkpoint, "write_flushed", full)  # noqa: E731
+    monkeypatch.setattr(MetricsFile, "log", lambda *a: full() if a[1] > 7 else None)
+    with pytest.raises(RunError, match="step 8 could not be written.*step 6 is intact"):
+        run(Line(before=before), out)
+    assert checkpoint.load(out / "checkpoints").state.step == 6

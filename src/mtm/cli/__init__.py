@@ -11,6 +11,7 @@ from typing import TextIO
 
 from mtm import __version__
 from mtm.core.errors import MTMError, unknown
+from mtm.core.escaping import shown
 
 VERBS = {
     "train": ("mtm.cli.train", "train a model on logged trajectories"),
@@ -37,7 +38,11 @@ VERBS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `mtm VERB ...`; returns the exit code: 0, or 2 for an error of the user's to cure."""
+    """Run `mtm VERB ...`; returns the exit code.
+
+    0; 2 for an error of the user's to cure; 130 for what Ctrl-C or SIGTERM ended early, also where
+    it was saved before.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
         print(_help())
@@ -55,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_help(seconds or None))
         return 0
     typed = " ".join(words[:2]) if seconds else words[0]
-    print(f"error: {unknown('command', typed, seconds or VERBS)}", file=sys.stderr)
+    print(f"error: {shown(unknown('command', typed, seconds or VERBS))}", file=sys.stderr)
     return 2
 
 
@@ -66,7 +71,7 @@ def _call(verb: str, arguments: Sequence[str]) -> int:
             warnings.showwarning = _print_warning
             module.main(arguments)
     except MTMError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {shown(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -85,7 +90,7 @@ def _print_warning(
     line: str | None = None,
 ) -> None:
     """One line for a person, without the place in the code."""
-    print(f"warning: {message}", file=sys.stderr)
+    print(f"warning: {shown(message)}", file=sys.stderr)
 
 
 def _help(verbs: Sequence[str] | None = None) -> str:

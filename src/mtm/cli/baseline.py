@@ -10,8 +10,10 @@ from typing import Annotated
 
 import tyro
 
+from mtm.cli.interruption import tell_if_stopped
 from mtm.cli.parsing import parse as parse_words
 from mtm.core.errors import ConfigError
+from mtm.core.escaping import say
 from mtm.research.baselines.settings import AGENTS, AgentConfig, agent_config
 
 
@@ -56,7 +58,8 @@ def main(words: Sequence[str]) -> None:
         stop_at=arguments.stop_at,
         device=arguments.device,
     )
-    print(f"{agent.path}: {agent.name}, step {agent.step:,}. mtm eval {agent.path} lets it act.")
+    say(f"{agent.path}: {agent.name}, step {agent.step:,}. mtm eval {agent.path} lets it act.")
+    tell_if_stopped(agent.step, arguments.settings.steps, arguments.stop_at)
 
 
 def parse(words: Sequence[str]) -> Arguments:

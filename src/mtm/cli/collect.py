@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mtm.core.errors import ConfigError
+from mtm.core.terminal import PlainConsole
 
 RECORDED_STEPS = 100_000
 MOST_THREADS = 2
@@ -62,7 +63,7 @@ def main(words: Sequence[str]) -> None:
     from mtm.core.system import available_cores
 
     torch.set_num_threads(min(available_cores(), MOST_THREADS))
-    console = Console(highlight=False)
+    console = PlainConsole()
     try:
         (_explore if arguments.explore else _behaviour)(arguments, console)
     except KeyboardInterrupt:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import tyro
 
 from mtm.cli.parsing import parse
+from mtm.core.escaping import say
 from mtm.core.reading import Reading
 from mtm.data import loading
 from mtm.data.formats.store import open_store, write_store
+from mtm.data.trajectories import TrajectoryDataset
 
 
 @dataclass(frozen=True)
@@ -27,17 +29,21 @@ class Arguments:
     out: tyro.conf.Positional[Path]
     """The directory to make."""
     reading: Reading = field(default_factory=Reading)
+    isolated: bool = False
+    """Read in a child process, for files from elsewhere; all of it is in memory then."""
 
 
 def main(words: Sequence[str]) -> None:
     """Convert and say what was written."""
     arguments = parse(Arguments, words, "mtm data convert")
     began = time.perf_counter()
-    parts = loading.load_parts(arguments.source, arguments.reading)
+    parts: Iterable[TrajectoryDataset] = loading.load_parts(arguments.source, arguments.reading)
+    if arguments.isolated:
+        parts = [loading.load(arguments.source, arguments.reading, isolated=True)]
     write_store(parts, arguments.out, Path(arguments.source).name)
     dataset = open_store(arguments.out)
     size = sum(file.stat().st_size for file in arguments.out.iterdir()) / 2**20
-    print(
+    say(
         f"{arguments.out}: {dataset.num_episodes:,} episodes, {dataset.num_steps:,} steps, "
         f"{size:,.1f} MiB in {time.perf_counter() - began:.1f} s"
     )

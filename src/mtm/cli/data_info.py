@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from mtm.cli.parsing import parse
 from mtm.core.errors import DataError
 from mtm.core.reading import Reading
+from mtm.core.terminal import PlainConsole
 from mtm.data import loading
 from mtm.data.modalities import Modality
 from mtm.data.returns import episode_returns
@@ -32,7 +32,7 @@ def main(words: Sequence[str]) -> None:
     """Load and print."""
     arguments = parse(Arguments, words, "mtm data info")
     dataset = loading.load(arguments.spec, arguments.reading)
-    console = Console(highlight=False)
+    console = PlainConsole()
     console.print(
         f"{arguments.spec}: {dataset.num_episodes:,} episodes, {dataset.num_steps:,} steps"
     )

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import tyro
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 STEPS = 2000
@@ -38,6 +37,7 @@ def main(words: Sequence[str]) -> None:
     from mtm.core.config import preset
     from mtm.core.errors import require
     from mtm.core.progress import episode_progress
+    from mtm.core.terminal import PlainConsole
     from mtm.evaluation.demo import seven_uses
     from mtm.evaluation.evaluate import EvalConfig, evaluate
     from mtm.evaluation.report.page import write_report
@@ -48,7 +48,7 @@ def main(words: Sequence[str]) -> None:
     require("matplotlib", extra="report")  # rather now than after the training
     require("gymnasium", extra="sim")
     began = time.monotonic()
-    console = Console(highlight=False)
+    console = PlainConsole()
     usual = 1 if arguments.preset == "tiny" else 10
     measured = EvalConfig(episodes=usual if arguments.episodes is None else arguments.episodes)
     console.print("Training one network on builtin:hopper, 140,000 steps of a learning robot.\n")

@@ -13,6 +13,7 @@ import tyro
 
 from mtm.cli.asked_run import AskedRun
 from mtm.core.errors import ConfigError, DataError, unknown
+from mtm.core.escaping import say
 from mtm.data import loading
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def main(words: Sequence[str]) -> None:
     file = io.BytesIO()
     np.savez_compressed(file, **arrays)
     write_atomically(arguments.output, file.getvalue())
-    print(
+    say(
         f"{arguments.output}: {', '.join(want)} of {dataset.num_episodes:,} episodes, "
         f"{dataset.num_steps:,} steps"
     )

@@ -44,9 +44,8 @@ class Arguments(AskedRun):
 def main(words: Sequence[str]) -> None:
     """Measure, fill, write, print."""
     arguments = parse(Arguments, words, "mtm relabel")
-    from rich.console import Console
-
     from mtm.core.progress import StepProgress
+    from mtm.core.terminal import PlainConsole
     from mtm.data.writing import check_destination, write
     from mtm.inference.relabelling import Relabelling
 
@@ -59,7 +58,7 @@ def main(words: Sequence[str]) -> None:
         held_out=arguments.held_out,
         reading=None if arguments.reading == Reading() else arguments.reading,
     )
-    console = Console(highlight=False)
+    console = PlainConsole()
     filled = dict.fromkeys(work.want, 0)
     with StepProgress("relabelling", work.total, 0, console) as progress:
         errors = work.measure(progress.at)

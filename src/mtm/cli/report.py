@@ -9,6 +9,7 @@ from pathlib import Path
 import tyro
 
 from mtm.cli.asked_run import AskedRun
+from mtm.core.escaping import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,4 +32,4 @@ def main(words: Sequence[str]) -> None:
     if arguments.out is None and is_shared(arguments.run):
         raise ConfigError(f"{arguments.run} is no directory to write to; name one with --out.")
     out = arguments.out or arguments.run / "report"
-    print(write_report(arguments.load(), out, data=arguments.data))
+    say(write_report(arguments.load(), out, data=arguments.data))

@@ -52,8 +52,7 @@ def main(words: Sequence[str]) -> None:
     arguments = tyro.cli(Arguments, args=list(words), prog="mtm reproduce")
     if arguments.address is not None and arguments.engine != "ray":
         raise ConfigError("--address is for --engine ray.")
-    from rich.console import Console
-
+    from mtm.core.terminal import PlainConsole
     from mtm.research.experiments.reproduce import Order, reproduce
 
     order = Order(
@@ -65,4 +64,4 @@ def main(words: Sequence[str]) -> None:
         arguments.address,
         arguments.out,
     )
-    reproduce(order, Console(highlight=False))
+    reproduce(order, PlainConsole())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from mtm.cli.asked_run import AskedRun
 from mtm.cli.parsing import parse
 from mtm.core.errors import ConfigError
+from mtm.core.escaping import say
 from mtm.core.names import ActingPolicy
 from mtm.core.plan_config import PlanConfig
 
@@ -87,7 +88,7 @@ def main(words: Sequence[str]) -> None:
         )[arguments.policy]
     print_episodes(env_id, episodes)
     if film is not None:
-        print(film.save())
+        say(film.save())
 
 
 def _policy(run: Run, arguments: Arguments) -> MaskedPolicy | PlanningPolicy:

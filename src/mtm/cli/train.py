@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from mtm.cli.interruption import tell_if_stopped
 from mtm.cli.parsing import parse as parse_words
 from mtm.core.config import DeviceConfig, TrainConfig, preset
 from mtm.core.errors import ConfigError, RunError
@@ -75,6 +76,7 @@ def main(words: Sequence[str]) -> None:
         stop_at=arguments.stop_at,
     )
     rank_zero_only(print_held_out)(run)
+    tell_if_stopped(run.step, arguments.settings.steps, arguments.stop_at)
 
 
 def parse(words: Sequence[str]) -> Arguments:

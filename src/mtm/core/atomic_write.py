@@ -4,12 +4,35 @@ from __future__ import annotations
 
 import glob
 import os
+import platform
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mtm.core.errors import DataError, RunError
+
+HOST = re.sub(r"\W", "_", platform.node())
+"""This machine, in names of files."""
+
+
+@contextmanager
+def writing_to(path: Path) -> Iterator[None]:
+    """Tell what a disk refuses inside: one that is full, read-only, or not ours.
+
+    Raises:
+        RunError: Something could not be written.
+    """
+    try:
+        yield
+    except BrokenPipeError:  # of no disk
+        raise
+    except OSError as error:
+        raise RunError(
+            f"could not write to {path}: {error}. What was finished before is intact. Make room, "
+            "or choose another --out, and give the same command again."
+        ) from error
 
 
 def refuse_existing(path: Path) -> None:
@@ -22,9 +45,10 @@ def refuse_existing(path: Path) -> None:
 def appearing(path: Path) -> Iterator[Path]:
     """Give a name beside `path` to write to; what is there at the end becomes `path`.
 
-    The name holds the process's id, so that two processes do not write to the same place. What
-    is written reaches the disk before it gets its own name. It is removed if anything fails, and
-    so is what a process left behind that was killed.
+    The name holds the machine and the process's id, so that two processes do not write to the same
+    place, on a disk that machines share too. What is written reaches the disk before it gets its
+    own name. It is removed if anything fails, and so is what a process of this machine left behind
+    that was killed.
 
     Raises:
         DataError: The place is taken.
@@ -33,7 +57,7 @@ def appearing(path: Path) -> Iterator[Path]:
     refuse_existing(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.tmp-{HOST}-{os.getpid()}")
     try:
         yield temporary
         _flush(temporary)
@@ -50,7 +74,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         RunError: It could not be written; the old content is intact.
     """
     # A name of this process alone: another one may be writing the same file.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{HOST}-{os.getpid()}.tmp")
     try:
         write_flushed(temporary, data)
         temporary.replace(path)
@@ -86,7 +110,8 @@ def flush_directory(path: Path) -> None:
 
 
 def _remove_leftovers(path: Path) -> None:
-    for left in path.parent.glob(f".{glob.escape(path.name)}.tmp-*"):
+    # Of this machine alone: whether a process of another one runs, nobody can say here.
+    for left in path.parent.glob(f".{glob.escape(path.name)}.tmp-{HOST}-*"):
         process = left.name.rpartition("-")[2]
         if process == str(os.getpid()) or not _runs(process):
             _remove(left)

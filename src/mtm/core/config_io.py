@@ -98,7 +98,7 @@ def _from_plain(base: _Config, data: Mapping[str, Any], prefix: str) -> _Config:
         else:
             try:
                 values[key] = _convert(hints[key], value)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 wanted = str(hints[key]).removeprefix("<class '").removesuffix("'>")
                 faults.append(f"{prefix}{key} must be {wanted}, got {value!r}")
     report(faults)
@@ -115,7 +115,7 @@ def _convert(hint: Any, value: Any) -> Any:
         for argument in arguments:
             try:
                 return _convert(argument, value)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 continue
         raise TypeError
     if origin is tuple:

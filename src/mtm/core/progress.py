@@ -19,6 +19,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from mtm.core.escaping import shown
+from mtm.core.terminal import PlainConsole
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -40,7 +43,7 @@ def silence(silent: bool = True) -> Iterator[None]:
 
 def progress_console(*, stderr: bool = False) -> Console:
     """Where a bar is shown: on a terminal; quiet within `silence`."""
-    return Console(stderr=stderr, quiet=_silent.get(), highlight=False)
+    return PlainConsole(stderr=stderr, quiet=_silent.get())
 
 
 class StepProgress:
@@ -58,10 +61,10 @@ class StepProgress:
         self._title, self._total, self._start, self._status = title, total, start, ""
         self._began = self._last_update = self._last_line = time.monotonic()
         self._bar = Progress(
-            TextColumn(title),
+            TextColumn(shown(title), markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[status]}"),
+            TextColumn("{task.fields[status]}", markup=False),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from pathlib import Path
 
 from mtm.core.errors import ConfigError
 
@@ -41,6 +42,22 @@ def available_cores() -> int:
             "cores, 1 or more. Unset it to use all."
         )
     return min(cores, most)
+
+
+def available_memory() -> int | None:
+    """Bytes that this process can still get without swapping; None where nobody says."""
+    found = []
+    if sys.platform.startswith("linux"):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found.append(int(line.split()[1]) * 1024)
+        group = Path("/sys/fs/cgroup")  # of a container
+        limit, used = group / "memory.max", group / "memory.current"
+        if limit.exists() and used.exists() and limit.read_text().strip().isdecimal():
+            found.append(max(int(limit.read_text()) - int(used.read_text()), 0))
+    elif hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(found, default=None)
 
 
 def thread_settings(threads: int) -> dict[str, str]:

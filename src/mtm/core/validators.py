@@ -11,6 +11,12 @@ from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any
 
+LARGEST = 1e300
+"""Whole numbers have no end in Python; beyond this they cannot become a float."""
+
+MANY = 2**53
+"""Counts above this are a slip, and are not exact as floating point."""
+
 
 @dataclass(frozen=True)
 class Range:
@@ -32,7 +38,7 @@ class Range:
 
     def __str__(self) -> str:
         """As in `must be at least 1`."""
-        if self.high == math.inf:
+        if self.high in (math.inf, MANY):
             return f"{'above' if self.open_low else 'at least'} {self.low}"
         left, right = "(" if self.open_low else "[", ")" if self.open_high else "]"
         return f"in {left}{self.low}, {self.high}{right}"
@@ -41,20 +47,22 @@ class Range:
         """What is wrong with a value, if anything is."""
         if type(value) is bool or not isinstance(value, Real):
             return f"{name} must be a number, got {value!r}"
-        if not math.isfinite(value):
+        number: Any = value  # an int is not rounded to a float here: seeds are large
+        if abs(number) > LARGEST or not math.isfinite(value):
             return f"{name} must be finite and {self}, got {value}"
         if self.whole and not isinstance(value, Integral):
             return f"{name} must be a whole number, got {value}"
-        number: Any = value  # an int is not rounded to a float here: seeds are large
         above = number > self.low if self.open_low else number >= self.low
         below = number < self.high if self.open_high else number <= self.high
+        if above and not below and self.high == MANY:
+            return f"{name} must be at most {MANY:,}, got {value}"
         return None if above and below else f"{name} must be {self}, got {value}"
 
 
-COUNT = Range(1, whole=True)
+COUNT = Range(1, MANY, whole=True)
 """Of things of which there is one at least."""
 
-COUNT_OR_NONE = Range(0, whole=True)
+COUNT_OR_NONE = Range(0, MANY, whole=True)
 """Of things that there may be none of."""
 
 SEED = Range(0, 2**63 - 1, whole=True)

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from mtm.core.errors import DataError, unknown
 from mtm.core.reading import Reading
+from mtm.data.episode_bounds import as_flags, offsets_from_flags, offsets_from_labels
 from mtm.data.modalities import (
     AUTOREGRESSIVE_ORDER,
     ROLE_OF_NAME,
     BoolArray,
-    IntArray,
     Modalities,
     Modality,
     Role,
@@ -92,6 +92,8 @@ def dataset_of(
     Raises:
         DataError: Nothing says where episodes end, a column is not there, or a value is at fault.
     """
+    flags = {key: as_flags(source, key, arrays[key]) for key in END_FLAGS if key in arrays}
+    arrays = {**arrays, **flags}
     offsets = _offsets(source, arrays, reading)
     values, present = _modalities(source, arrays, reading)
     notes = dict(metadata.notes)
@@ -118,6 +120,7 @@ def regroup(dataset: TrajectoryDataset, reading: Reading) -> TrajectoryDataset:
     """
     if not reading.columns and not reading.roles:
         return dataset
+    dataset.check_stored()
     arrays = dict(dataset.arrays) | {name + PRESENT: mask for name, mask in dataset.present.items()}
     values, present = _modalities(dataset.metadata.source, arrays, replace(reading, episode=None))
     own = {m.name: m for m in dataset.modalities}
@@ -178,35 +181,6 @@ def declare(
     }
     guessed = infer_modalities({**arrays, **numbers}, present, classes)
     return in_autoregressive_order([replace(m, role=said.get(m.name, m.role)) for m in guessed])
-
-
-def offsets_from_flags(ends: NDArray[np.bool_]) -> IntArray:
-    """Episode offsets from a flag per step; steps after the last flag are one more episode."""
-    bounds = np.flatnonzero(ends).astype(np.int64) + 1
-    if len(ends) and (len(bounds) == 0 or bounds[-1] != len(ends)):
-        bounds = np.append(bounds, len(ends))
-    return np.concatenate([np.zeros(1, np.int64), bounds])
-
-
-def offsets_from_labels(source: str, name: str, labels: NDArray[Any]) -> IntArray:
-    """Episode offsets from a label per step, which changes where an episode ends.
-
-    Raises:
-        DataError: An episode is in two places.
-    """
-    changes = np.flatnonzero(labels[1:] != labels[:-1]) + 1
-    bounds: IntArray = np.concatenate([[0], changes, [len(labels)]]).astype(np.int64)
-    firsts = bounds[:-1]
-    _, where = np.unique(labels[firsts], return_index=True)
-    again = np.setdiff1d(np.arange(len(firsts)), where)
-    if len(again):
-        label = labels[firsts[again[0]]]
-        first = firsts[np.flatnonzero(labels[firsts] == label)[0]]
-        raise DataError(
-            f"{source}: episode {label} of column {name!r} is in two places (rows {first} and "
-            f"{firsts[again[0]]}); sort the rows by episode and time."
-        )
-    return bounds
 
 
 def episode_column(source: str, names: Iterable[str], reading: Reading) -> str | None:
@@ -285,7 +259,7 @@ def _offsets(source: str, arrays: Mapping[str, NDArray[Any]], reading: Reading) 
         return offsets_from_labels(source, labels, arrays[labels])
     if OFFSETS in arrays:
         return arrays[OFFSETS]
-    flags = [np.asarray(arrays[key]).reshape(-1) != 0 for key in END_FLAGS if key in arrays]
+    flags = [arrays[key] for key in END_FLAGS if key in arrays]
     if not flags:
         raise DataError(
             f"{source}: nothing says where episodes end. Add {OFFSETS!r} (E + 1 integers), a flag "
@@ -308,7 +282,7 @@ def _terminated(arrays: Mapping[str, NDArray[Any]], offsets: NDArray[Any]) -> Bo
     if TERMINALS not in arrays:
         return None
     bounds = as_offsets(offsets)
-    flags = np.asarray(arrays[TERMINALS]).reshape(-1) != 0
+    flags = arrays[TERMINALS]
     return flags[bounds[1:] - 1] if bounds[-1] == len(flags) else None
 
 
@@ -338,7 +312,7 @@ def _modalities(
                 [np.asarray(part).reshape(len(part), -1) for part in chosen], axis=1
             )
         )
-        marks = [masks[part] for part in parts if part in masks]
+        marks = [as_flags(source, part + PRESENT, masks[part]) for part in parts if part in masks]
         if marks:
             present[name] = np.logical_and.reduce(marks)
     return values, present

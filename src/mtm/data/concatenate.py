@@ -22,6 +22,7 @@ def join(parts: Sequence[TrajectoryDataset], source: str) -> TrajectoryDataset:
     """
     found: dict[str, Modality] = {}
     for part in parts:
+        part.check_stored()
         for m in part.modalities:
             found[m.name] = joint_modality(found.get(m.name, m), m, part)
     modalities = in_autoregressive_order(list(found.values()))

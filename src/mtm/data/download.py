@@ -34,6 +34,7 @@ from rich.progress import (
 )
 
 from mtm.core.errors import DataError
+from mtm.core.escaping import shown
 from mtm.core.progress import progress_console
 
 if sys.platform == "win32":
@@ -215,7 +216,7 @@ def _progress_bar(name: str, size: int) -> Iterator[Callable[[int], None]]:
     """A bar on standard error, if that is a terminal; yields a function of the bytes so far."""
     console = progress_console(stderr=True)
     bar = Progress(
-        TextColumn(name, markup=False),
+        TextColumn(shown(name), markup=False),
         BarColumn(bar_width=24),
         DownloadColumn(),
         TransferSpeedColumn(),

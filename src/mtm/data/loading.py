@@ -42,16 +42,24 @@ SUFFIXES: dict[str, FileLoader] = {
 """Loaders of files."""
 
 
-def load(spec: DataSpec, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
+def load(
+    spec: DataSpec, reading: Reading = AS_IT_IS, *, isolated: bool = False
+) -> TrajectoryDataset:
     """Load what a spec names. The data remember it (`metadata.origin`), to be found again.
 
     Args:
         spec: A file, a directory of files, a store, or `PREFIX:NAME`; see docs/guides/own-data.md.
         reading: Names of columns, roles and gaps, where they are the user's own.
+        isolated: Read in a child process, so that a file that crashes or hangs a library is an
+            error (`mtm.data.isolated`).
 
     Raises:
         DataError: There is no such data set, or it cannot be used; the message says why.
     """
+    if isolated:
+        from mtm.data.isolated import load_isolated  # it reads by this module
+
+        return load_isolated(spec, reading)
     parts = list(load_parts(spec, reading))
     joined = parts[0] if len(parts) == 1 else concatenate.join(parts, source=Path(spec).name)
     return joined.with_metadata(origin=Origin(absolute(spec), reading))

@@ -51,12 +51,21 @@ class Modality:
     role: Role = "state"
 
     def __post_init__(self) -> None:
-        if not self.name.isidentifier():
+        if not isinstance(self.name, str) or not self.name.isidentifier():
             raise DataError(f"a modality's name must be an identifier, got {self.name!r}.")
+        sizes = (*self.shape, self.classes) if isinstance(self.shape, tuple) else (None,)
+        if not all(type(n) is int for n in sizes) or any(n < 1 for n in self.shape):
+            raise DataError(
+                f"modality {self.name!r}: a shape is of whole numbers from 1 on, and classes are a "
+                f"whole number, got shape {self.shape} and {self.classes!r} classes. A value has "
+                "one number at least."
+            )
         if self.kind not in get_args(Kind):
-            raise DataError(unknown(f"kind of modality {self.name!r}:", self.kind, get_args(Kind)))
+            kind = str(self.kind)
+            raise DataError(unknown(f"kind of modality {self.name!r}:", kind, get_args(Kind)))
         if self.role not in get_args(Role):
-            raise DataError(unknown(f"role of modality {self.name!r}:", self.role, get_args(Role)))
+            role = str(self.role)
+            raise DataError(unknown(f"role of modality {self.name!r}:", role, get_args(Role)))
         if self.kind == "discrete" and (self.shape != () or self.classes < 1):
             raise DataError(
                 f"modality {self.name!r}: a discrete value is one integer of at least 1 class, got "

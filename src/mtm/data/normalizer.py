@@ -6,7 +6,7 @@ trained model takes and gives raw units without the data set.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mtm.core.errors import DataError
+from mtm.data.modalities import Modality
 from mtm.data.segments import SegmentBatch
 from mtm.data.trajectories import TrajectoryDataset
 
@@ -102,14 +103,23 @@ class Normalizer:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Normalizer:
-        """The inverse of `to_json`."""
-        return cls(
-            {
-                name: Statistics(**{k: np.asarray(v, np.float32) for k, v in s.items()})
-                for name, s in data.items()
-            }
-        )
+    def from_json(cls, data: Mapping[str, Any], modalities: Iterable[Modality]) -> Normalizer:
+        """The inverse of `to_json`.
+
+        Raises:
+            ValueError: These are no statistics of these modalities; so is a KeyError, a TypeError.
+        """
+        statistics = {}
+        for m in modalities:
+            if m.kind == "continuous":
+                of = {key: np.asarray(v, np.float32) for key, v in data[m.name].items()}
+                for key, values in of.items():
+                    if values.shape != m.shape or not np.isfinite(values).all():
+                        raise ValueError(f"{key} of {m.name} must be {m.shape} finite numbers")
+                statistics[m.name] = Statistics(**of)
+                if not (statistics[m.name].std > 0).all():
+                    raise ValueError(f"std of {m.name} must be above 0")
+        return cls(statistics)
 
     def _on(self, name: str, device: torch.device) -> tuple[Tensor, Tensor]:
         if (name, device) not in self._tensors:

@@ -110,6 +110,7 @@ def add_returns(dataset: TrajectoryDataset, config: ReturnsConfig) -> Trajectory
         raise DataError(
             f"returns are made of rewards: {error} Or choose modalities without returns."
         ) from error
+    dataset.check_stored()
     rewards = dataset.arrays[name].reshape(-1)
     horizon = horizon_of(dataset, config) if config.kind == "average" else None
     absent = None
@@ -131,6 +132,7 @@ def episode_returns(dataset: TrajectoryDataset) -> NDArray[np.float64]:
         DataError: As `reward_of`.
     """
     name = reward_of(dataset).name
+    dataset.check_stored()
     rewards = dataset.arrays[name].reshape(-1)
     if name in dataset.present:
         rewards = np.where(dataset.present[name], rewards, 0)

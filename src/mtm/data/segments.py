@@ -130,6 +130,8 @@ class Segments:
     def gather(self, numbers: IntArray) -> SegmentBatch:
         """The segments with these numbers."""
         steps, inside = self._steps(numbers)
+        if self.dataset.blocks is not None:
+            self.dataset.blocks.check(steps[:, 0], steps[:, -1])
         rows: dict[int, NDArray[Any]] = {}  # of each source, read once
         whole = inside is None
         values = {name: column.take(steps, whole, rows) for name, column in self._values.items()}

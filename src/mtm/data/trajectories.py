@@ -6,9 +6,8 @@ logs) or for single steps (gaps); what is stored in the place of an absent value
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from mtm.core.errors import DataError
 from mtm.data import simulate_missing
 from mtm.data import validate_arrays as validate
+from mtm.data.fingerprint import fingerprint_of
 from mtm.data.flattening import flatten, unmasked
+from mtm.data.metadata import Metadata as Metadata
 from mtm.data.modalities import (
     BoolArray,
     IntArray,
@@ -27,29 +28,11 @@ from mtm.data.modalities import (
     in_autoregressive_order,
     infer_modalities,
 )
-from mtm.data.origin import Origin
 from mtm.data.splitting import episodes_to_hold_out
+from mtm.data.stored_blocks import StoredBlocks
 
 ABSENT_CLASS = -1
 """What `episode` gives in the place of an absent class, which no class is."""
-
-
-@dataclass(frozen=True)
-class Metadata:
-    """Where a data set comes from and which environment it belongs to."""
-
-    source: str = "memory"
-    """What the data are called: a file, a directory, or `PREFIX:NAME`."""
-    env_id: str | None = None
-    horizon: int | None = None
-    """Longest an episode can get in the environment, in steps."""
-    notes: dict[str, str] = field(default_factory=dict)
-    origin: Origin | None = None
-    """What loads the data again; None if they were made in memory."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data that hold wherever the data lie: all but the origin."""
-        return {key: value for key, value in asdict(self).items() if key != "origin"}
 
 
 class TrajectoryDataset:
@@ -69,6 +52,7 @@ class TrajectoryDataset:
         terminated: Whether each episode ended in a terminal state, rather than by a time limit or
             because the recording stopped, (E,); None if the source does not say. It is about the
             data and no part of them: it enters no fingerprint.
+        blocks: Of a store, what its records were when written; None if all is in memory.
     """
 
     def __init__(
@@ -80,6 +64,7 @@ class TrajectoryDataset:
         present: Mapping[str, BoolArray],
         metadata: Metadata,
         terminated: BoolArray | None = None,
+        blocks: StoredBlocks | None = None,
     ) -> None:
         """Put checked parts together. Use `from_arrays` or `from_episodes`, which check."""
         self.modalities = Modalities(modalities)
@@ -89,6 +74,7 @@ class TrajectoryDataset:
         self.present = dict(present)
         self.metadata = metadata
         self.terminated = terminated
+        self.blocks = blocks
 
     @classmethod
     def from_arrays(
@@ -223,6 +209,8 @@ class TrajectoryDataset:
         -1 below the mask. `mtm.predict` takes both as gaps.
         """
         steps = slice(int(self.starts[index]), int(self.ends[index]))
+        if self.blocks is not None:
+            self.blocks.check(np.array([steps.start]), np.array([steps.stop - 1]))
         values = {name: array[steps].copy() for name, array in self.arrays.items()}
         for name, known in self.present.items():
             absent = ~known[steps]
@@ -334,6 +322,8 @@ class TrajectoryDataset:
         array, known = self.arrays[name], self.present.get(name)
         for start in range(0, len(array), validate.CHUNK_STEPS):
             stop = min(start + validate.CHUNK_STEPS, len(array))
+            if self.blocks is not None:
+                self.blocks.check(np.array([start]), np.array([stop - 1]))
             chosen = self._listed(start, stop)
             if known is not None:
                 chosen &= known[start:stop]
@@ -359,19 +349,12 @@ class TrajectoryDataset:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of everything that the data set says: same data, same fingerprint."""
-        digest = hashlib.sha256()
-        for modality in self.modalities:
-            digest.update(repr(sorted(modality.to_json().items())).encode())
-            array = self.arrays[modality.name]
-            for start in range(0, len(array), validate.CHUNK_STEPS):
-                digest.update(
-                    np.ascontiguousarray(array[start : start + validate.CHUNK_STEPS]).data
-                )
-            if modality.name in self.present:
-                digest.update(np.packbits(self.present[modality.name]).data)
-        digest.update(np.ascontiguousarray(self.starts).data)
-        digest.update(np.ascontiguousarray(self.ends).data)
-        return digest.hexdigest()[:16]
+        return fingerprint_of(self)
+
+    def check_stored(self) -> None:
+        """Compare a store with what was written, before all of it is read; else a `DataError`."""
+        if self.blocks is not None:
+            self.blocks.check_all()
 
     def _with(self, **changes: Any) -> TrajectoryDataset:
         """A view that differs in some of its parts."""
@@ -383,6 +366,7 @@ class TrajectoryDataset:
             "present": self.present,
             "metadata": self.metadata,
             "terminated": self.terminated,
+            "blocks": self.blocks,
         }
         return TrajectoryDataset(**(parts | changes))
 

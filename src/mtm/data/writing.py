@@ -104,6 +104,7 @@ def _write_hdf5(parts: Parts, path: Path, source: str) -> None:
 
 def _columns(part: TrajectoryDataset, notes: Notes) -> dict[str, NDArray[Any]]:
     """D4RL's arrays of some episodes."""
+    part.check_stored()
     columns = [(HDF5_NAMES.get(n, n), part.arrays[n]) for n in part.names]
     columns += [(HDF5_NAMES.get(n, n) + PRESENT, mask) for n, mask in part.present.items()]
     terminated = terminal_endings(part)

@@ -48,6 +48,8 @@ class EpisodeBatch:
         for row, episode in enumerate(episodes):
             known[row, : lengths[row]] = presence(run, shown, int(episode))
         values = {}
+        if shown.blocks is not None:
+            shown.blocks.check(shown.starts[episodes], shown.ends[episodes] - 1)
         for m in shown.modalities:
             array = shown.arrays[m.name]
             values[m.name] = np.zeros((*inside.shape, *m.shape), array.dtype)

@@ -253,6 +253,7 @@ class Relabelling:
     ) -> TrajectoryDataset:
         """Episodes of the data set with other values of some modalities."""
         data = self.dataset
+        data.check_stored()
         spans = [slice(int(data.starts[e]), int(data.ends[e])) for e in episodes]
         arrays = {n: np.concatenate([data.arrays[n][s] for s in spans]) for n in data.names}
         present = {n: np.concatenate([mask[s] for s in spans]) for n, mask in data.present.items()}

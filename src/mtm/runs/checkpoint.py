@@ -3,7 +3,7 @@
     RUN/checkpoints/step-000004000/
         model.safetensors       the weights
         optimizer.safetensors   the optimizers' averages
-        state.json              step, validation, digests of the two files
+        state.json              step, validation, digests of the two files and of itself
 
 A checkpoint is written under a temporary name, flushed to disk and renamed, so a directory with a
 final name is whole; the digests find later damage. Nothing is ever unpickled.
@@ -27,12 +27,13 @@ from torch import Tensor, nn
 
 from mtm.core.atomic_write import flush_directory, write_flushed
 from mtm.core.errors import RunError, unknown
+from mtm.core.plain_data import MALFORMED, parse_object, read_object, whole
 
 Which = Literal["last", "best"]
 MODEL_FILE, OPTIMIZER_FILE = "model.safetensors", "optimizer.safetensors"
 STATE_FILE = "state.json"
 
-DAMAGE = (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError)
+DAMAGE = (OSError, *MALFORMED, safetensors.SafetensorError)
 """What reading a damaged checkpoint raises."""
 
 
@@ -85,6 +86,7 @@ def save(
             digests[name] = hashlib.sha256(data).hexdigest()
             write_flushed(temporary / name, data)
         plain = {**vars(state), "sha256": digests}
+        plain["state_sha256"] = _digest_of(plain)
         write_flushed(temporary / STATE_FILE, json.dumps(plain, indent=2).encode())
         if final.exists():
             shutil.rmtree(final)
@@ -140,12 +142,13 @@ def encode(checkpoint: Checkpoint) -> dict[str, bytes]:
     """A checkpoint as files, to be shared: without the optimizers' averages."""
     data = safetensors.torch.save({k: v.contiguous() for k, v in checkpoint.model.items()})
     plain = {**vars(checkpoint.state), "sha256": {MODEL_FILE: hashlib.sha256(data).hexdigest()}}
+    plain["state_sha256"] = _digest_of(plain)
     return {MODEL_FILE: data, STATE_FILE: json.dumps(plain, indent=2).encode()}
 
 
 def decode(files: Mapping[str, bytes]) -> Checkpoint:
     """The inverse of `encode`; raises one of `DAMAGE` where that cannot be."""
-    plain = json.loads(files[STATE_FILE])
+    plain = _checked(parse_object(files[STATE_FILE]))
     model = _tensors(files[MODEL_FILE], MODEL_FILE, plain["sha256"])
     return Checkpoint(_state(plain), model, {})
 
@@ -179,7 +182,7 @@ def best_step(folder: Path, candidates: list[int]) -> int:
     for step in candidates:
         try:
             loss = float(_read_state(_directory(folder, step)).validation["loss"])
-        except (OSError, KeyError, TypeError, ValueError):
+        except MALFORMED:
             continue  # none was measured; a damaged state is reported when it is loaded
         if math.isfinite(loss):
             losses[step] = loss
@@ -263,7 +266,7 @@ def _is_sound(folder: Path, step: int, optimizer: bool) -> bool:
 
 
 def _read(directory: Path, optimizer: bool) -> Checkpoint:
-    plain = json.loads((directory / STATE_FILE).read_text())
+    plain = _checked(read_object(directory / STATE_FILE))
     digests = plain["sha256"]
     if optimizer and OPTIMIZER_FILE not in digests and not (directory / OPTIMIZER_FILE).exists():
         raise RunError(
@@ -272,7 +275,7 @@ def _read(directory: Path, optimizer: bool) -> Checkpoint:
         )
     names = (MODEL_FILE, OPTIMIZER_FILE) if optimizer else (MODEL_FILE,)
     parts = [_tensors((directory / name).read_bytes(), name, digests) for name in names]
-    return Checkpoint(_state(plain), parts[0], parts[1] if optimizer else {})
+    return Checkpoint(_state_in(directory, plain), parts[0], parts[1] if optimizer else {})
 
 
 def _tensors(data: bytes, name: str, digests: Mapping[str, str]) -> dict[str, Tensor]:
@@ -282,8 +285,42 @@ def _tensors(data: bytes, name: str, digests: Mapping[str, str]) -> dict[str, Te
 
 
 def _read_state(directory: Path) -> State:
-    return _state(json.loads((directory / STATE_FILE).read_text()))
+    """What a checkpoint says of itself, after a look whether it is what was written.
+
+    Raises:
+        ValueError: It is not, or it speaks of another step than the directory's name does.
+    """
+    return _state_in(directory, _checked(read_object(directory / STATE_FILE)))
 
 
-def _state(plain: Mapping[str, Any]) -> State:
-    return State(int(plain["step"]), float(plain["seconds"]), dict(plain["validation"]))
+def _state_in(directory: Path, plain: dict[str, Any]) -> State:
+    """The state that a directory holds, which its name tells the step of."""
+    state = _state(plain)
+    if _directory(directory.parent, state.step) != directory:
+        raise ValueError(f"{STATE_FILE} speaks of step {state.step}")
+    return state
+
+
+def _checked(plain: dict[str, Any]) -> dict[str, Any]:
+    """The content of a state's file, if it is what was written."""
+    # Earlier versions wrote no digest of this file.
+    if "state_sha256" in plain and plain.pop("state_sha256") != _digest_of(plain):
+        raise ValueError(f"{STATE_FILE} is not what was written")
+    return plain
+
+
+def _state(plain: dict[str, Any]) -> State:
+    step, seconds, validation = whole(plain, "step"), plain["seconds"], plain["validation"]
+    if not _is_number(seconds) or not 0 <= seconds < math.inf:
+        raise ValueError(f"seconds must be a number of at least 0, got {seconds!r}")
+    if not isinstance(validation, dict) or not all(map(_is_number, validation.values())):
+        raise ValueError(f"validation must be a table of numbers, got {validation!r}")
+    return State(step, float(seconds), validation)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _digest_of(plain: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

@@ -6,7 +6,6 @@ without the data set, on another machine, years later.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ import numpy as np
 
 from mtm.core.config import Precision, ReturnsConfig, TrainConfig
 from mtm.core.config_io import differences
-from mtm.core.errors import MTMError, RunError
+from mtm.core.errors import RunError
+from mtm.core.plain_data import expecting, parse_object, text, whole
 from mtm.core.versions import versions
 from mtm.data.modalities import Modalities, Modality
 from mtm.data.normalizer import Normalizer
@@ -27,6 +27,9 @@ from mtm.runs.migrations import FORMAT, check_format, run_precision, run_setting
 
 AGENT = "agent"
 """In the `config.json` of an agent of `mtm.research.baselines`, which one it is."""
+
+PERCENTILES = range(101)
+"""Of the returns at the beginning of episodes, which a run keeps."""
 
 TD3 = "td3"
 """In the `config.json` of a training of `mtm.research.baselines.td3`, its settings."""
@@ -57,7 +60,7 @@ class Description:
     @property
     def metadata(self) -> Metadata:
         """Source, environment and horizon of the data that the run was trained on."""
-        return Metadata(**self.data["metadata"])
+        return Metadata.from_json(self.data["metadata"])
 
 
 def read_description(path: Path) -> Description:
@@ -70,10 +73,31 @@ def read_description(path: Path) -> Description:
         return _described(plain, path)
 
 
-def parse_description(text: bytes, path: Path) -> Description:
+def parse_description(content: bytes, path: Path) -> Description:
     """As `read_description`, of the content of a `config.json`; `path` is told where it fails."""
-    with _parsing(text, path / "config.json", "a run") as plain:
+    with _parsing(content, path / "config.json", "a run") as plain:
         return _described(plain, path)
+
+
+def read_summary(plain: dict[str, Any]) -> dict[str, Any]:
+    """What a run keeps of its data set, as `summarize` made it.
+
+    Raises:
+        ValueError: A value is not of its kind; so is a KeyError, a TypeError.
+    """
+    for key in ("spec", "fingerprint"):
+        text(plain, key)
+    for key in ("episodes", "steps"):
+        whole(plain, key, 1)
+    Metadata.from_json(plain["metadata"])
+    returns = plain.get("first_returns", [])
+    if not isinstance(returns, list) or not np.isfinite(np.array(returns, float)).all():
+        raise ValueError(f"first_returns must be a list of numbers, got {returns!r}")
+    if returns and len(returns) != len(PERCENTILES):
+        raise ValueError(f"first_returns must be {len(PERCENTILES)} numbers, got {len(returns)}")
+    if plain.get("returns_horizon") is not None:
+        whole(plain, "returns_horizon", 1)
+    return plain
 
 
 @contextmanager
@@ -112,7 +136,7 @@ def summarize(
         values = prepared.arrays[returns[0]].reshape(-1)[first]
         made = returns[0] not in source.names
         averaged = made and config.kind == "average"
-        summary["first_returns"] = np.percentile(values, range(101)).tolist() if len(first) else []
+        summary["first_returns"] = np.percentile(values, PERCENTILES).tolist() if len(first) else []
         summary["returns_made"] = made
         summary["returns_horizon"] = horizon_of(source, config) if averaged else None
     return summary
@@ -141,10 +165,10 @@ def settings_differences(
 
 
 @contextmanager
-def _parsing(text: bytes, file: Path, what: str) -> Iterator[dict[str, Any]]:
-    """Give the plain data of the text of a `config.json`; as `reading_description`."""
-    try:
-        plain = json.loads(text)
+def _parsing(content: bytes, file: Path, what: str) -> Iterator[dict[str, Any]]:
+    """Give the plain data of the content of a `config.json`; as `reading_description`."""
+    with expecting(file, RunError, "Copy it again from where it is sound, or train again."):
+        plain = parse_object(content)
         if TD3 in plain:
             raise RunError(
                 f"{file.parent} holds a training of TD3, not {what}; its returns over time are in "
@@ -152,27 +176,22 @@ def _parsing(text: bytes, file: Path, what: str) -> Iterator[dict[str, Any]]:
             )
         check_format(file, plain)
         yield plain
-    except (KeyError, TypeError, AttributeError, RecursionError, ValueError) as error:
-        if isinstance(error, MTMError):
-            raise
-        raise RunError(f"{file} is damaged: {type(error).__name__}: {error}.") from error
 
 
-def _described(plain: Mapping[str, Any], path: Path) -> Description:
+def _described(plain: dict[str, Any], path: Path) -> Description:
     if AGENT in plain:
         raise RunError(
             f"{path} holds the agent {plain[AGENT]!r}, not a masked model; load it with "
             "mtm.research.baselines.load_agent."
         )
-    described = Description(
+    modalities = Modalities(Modality.from_json(m) for m in plain["modalities"])
+    return Description(
         TrainConfig.from_json(run_settings(plain)),
-        Modalities(Modality.from_json(m) for m in plain["modalities"]),
-        Normalizer.from_json(plain["normalizer"]),
-        dict(plain["data"]),
+        modalities,
+        Normalizer.from_json(plain["normalizer"], modalities),
+        read_summary(plain["data"]),
         run_precision(plain),
     )
-    described.metadata  # noqa: B018  what is asked later can be made of what is there
-    return described
 
 
 def _not_there(path: Path, what: str) -> str:

@@ -19,10 +19,7 @@ from typing import Any, Protocol
 
 from mtm.core.atomic_write import unfinished, write_atomically
 from mtm.core.errors import ConfigError, RunError
-from mtm.core.locks import locked
-
-LOCK = ".lock"
-"""Of the process that trains; the file may stay, its lock ends with the process."""
+from mtm.core.locks import LOCK, held
 
 BELONGINGS = ("metrics.csv", "evaluation.json", "report", "tensorboard", "curve.csv", "checkpoints")
 """What mtm writes next to a `config.json`; it goes when another run takes the place."""
@@ -64,7 +61,7 @@ def opened(
     if resume and overwrite:
         raise ConfigError("--resume and --overwrite exclude each other; choose one.")
     _refuse_foreign(path)  # also before the lock is put there
-    with _held(path):
+    with held(path, "training"):
         resuming = resume and (path / "config.json").exists()
         if resuming:
             _refuse_differences(path, differences())
@@ -78,21 +75,6 @@ def write_description(path: Path, description: Describing) -> None:
     """Write a run's `config.json`, atomically."""
     text = json.dumps(description.to_json(), indent=2)
     write_atomically(path / "config.json", text.encode())
-
-
-@contextmanager
-def _held(path: Path) -> Iterator[None]:
-    """Keep all other trainings out of a directory, which is made if need be."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _cannot_make(path, error) from error
-    with locked(path / LOCK, wait=False) as mine:
-        if not mine:
-            raise RunError(
-                f"another process is training in {path}. Wait for its end, or choose another --out."
-            )
-        yield
 
 
 def _create(path: Path, description: Describing, *, overwrite: bool) -> None:

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from mtm.core.config import Precision
-from mtm.core.errors import RunError
+from mtm.core.errors import RunError, unknown
 
 FORMAT = 6
 """Version of a run's directory; raised when an old reader could not read a new run."""
 
 
 def check_format(file: Path, description: Mapping[str, Any]) -> None:
-    """Raise a `RunError` if a `config.json` was written by a newer version."""
-    if description["format"] > FORMAT:
+    """Raise a `RunError` if a `config.json` was written by a newer version, or says none."""
+    written = description["format"]
+    if type(written) is not int or written < 1:
+        raise RunError(f"{file} is damaged: its format is {written!r}, not a whole number from 1.")
+    if written > FORMAT:
         raise RunError(
             f"{file} has format {description['format']}, this version of mtm reads up to {FORMAT}; "
             "upgrade mtm."
@@ -81,6 +84,12 @@ def _number(text: str) -> float | str:
 
 
 def run_precision(description: Mapping[str, Any]) -> Precision:
-    """The precision that a run was trained with; older ones do not say, and mostly had this."""
+    """The precision that a run was trained with; older ones do not say, and mostly had this.
+
+    Raises:
+        RunError: There is no such precision.
+    """
     precision: Precision = description.get("precision", "32-true")
+    if precision not in get_args(Precision):
+        raise RunError(unknown("precision", str(precision), get_args(Precision)))
     return precision

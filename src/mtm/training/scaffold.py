@@ -20,11 +20,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.console import Console
 from torch import nn
 
 from mtm.core.errors import ConfigError, RunError
 from mtm.core.progress import StepProgress
+from mtm.core.terminal import PlainConsole
 from mtm.runs import checkpoint
 from mtm.runs.checkpoint import State
 from mtm.training.trackers import Tracker
@@ -170,7 +170,7 @@ class Loop:
     ) -> None:
         self.trainer, self.folder, self.fabric = trainer, out / "checkpoints", fabric
         self.is_first = fabric is None or fabric.is_global_zero
-        self.console = Console(quiet=silent or not self.is_first, highlight=False)
+        self.console = PlainConsole(quiet=silent or not self.is_first)
         state = State(0, spent, {})
         if resume and checkpoint.steps(self.folder):  # none: it was stopped before its first one
             state = checkpoint.restore(self.folder, trainer.network, *trainer.optimizers)
@@ -218,10 +218,24 @@ class Loop:
             progress.say(f"step {step:,}  {notice}")
         row = look.metrics | {"seconds": self._seconds}
         row |= {f"{self.trainer.measured_as}{name}": value for name, value in measured.items()}
-        for tracker in self.trackers:
-            tracker.log(step, row)
+        try:
+            for tracker in self.trackers:
+                tracker.log(step, row)
+        except OSError as error:
+            raise self._could_not_log(step, measured, error) from error
         progress.at(step, self.trainer.status(row, progress.rate(step)))
         return measured
+
+    def _could_not_log(self, step: int, measured: dict[str, float], error: OSError) -> RunError:
+        """What to tell where metrics cannot be written: the weights may still find room."""
+        try:
+            self._save(step, measured)
+        except RunError as also:
+            return RunError(f"the metrics of step {step} could not be written: {error}; {also}")
+        return RunError(
+            f"the metrics of step {step} could not be written: {error}. The checkpoint of this "
+            "step is saved. Make room, then continue with --resume."
+        )
 
     def _check_finite(self, step: int, look: Look) -> None:
         """Raise a `RunError` unless the weights after a step are fit to be saved."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -45,13 +46,14 @@ class MetricsFile:
         self._writer = csv.DictWriter(self._file, self._columns)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Append a row."""
+        """Append a row; an `OSError` if the disk takes none."""
         self._writer.writerow({"step": step, **{k: f"{v:.6g}" for k, v in metrics.items()}})
         self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with suppress(OSError):  # what could not be written was told by `log`
+            self._file.close()
 
 
 class TensorBoard:

@@ -28,6 +28,7 @@ from mtm.data.normalizer import Normalizer
 from mtm.data.preparation import prepare, split
 from mtm.data.segments import Segments
 from mtm.data.trajectories import TrajectoryDataset
+from mtm.data.verification import verify
 from mtm.masks import MaskFunction, training_mask
 from mtm.models.heads import has_expectile
 from mtm.models.network import check_names
@@ -102,7 +103,7 @@ def train(
     if fabric.is_global_zero:
         _warn_of_warmup(config)
     with silence(silent):
-        description, training, held_out = _describe(data, config, device)
+        description, training, held_out = _describe(data, config, device, resume)
     segments = Segments(training, config.model.segment_length, config.complete_share)
     check_overlap(segments)
     check_names(description.modalities)
@@ -125,11 +126,13 @@ def train(
 
 
 def _describe(
-    data: DataSpec | TrajectoryDataset, config: TrainConfig, device: DeviceConfig
+    data: DataSpec | TrajectoryDataset, config: TrainConfig, device: DeviceConfig, resume: bool
 ) -> tuple[Description, TrajectoryDataset, TrajectoryDataset | None]:
     """Load and prepare the data: what the run will be, its training and its held-out episodes."""
     source = loading.as_dataset(data, config.reading)
     loading.check_reading(source, config.reading)
+    if resume or (source.blocks is not None and not source.blocks.have_digests):
+        verify(source)  # all of it at once; else each block when it is read
     if source.metadata.origin is not None:
         config = replace(config, reading=source.metadata.origin.reading)
     prepared = prepare(source, config)

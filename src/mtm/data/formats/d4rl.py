@@ -16,8 +16,11 @@ from mtm.core.reading import AS_IT_IS, Reading
 from mtm.data.columns import END_FLAGS, PRESENT, as_horizon, columns_to_read, dataset_of
 from mtm.data.download import fetch
 from mtm.data.environment_ids import family, is_adroit
+from mtm.data.episode_bounds import as_flags
+from mtm.data.formats import hdf5
 from mtm.data.formats.adroit_success import achieved
 from mtm.data.formats.d4rl_catalog import CATALOG, MIRRORS_VARIABLE, entry_of_file, file_names
+from mtm.data.memory_limits import Allowance
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 
 NOT_MODALITIES = ("next_observations",)
@@ -26,9 +29,6 @@ NOT_MODALITIES = ("next_observations",)
 
 GOAL_ACHIEVED = "infos/goal_achieved"
 """Adroit's success of each step, which is what its rewards are here, as in the paper."""
-
-DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, ArithmeticError, MemoryError)
-"""What h5py raises when it meets a damaged file."""
 
 _NAME = re.compile(r"[\w-]{1,100}")
 """What can be the name of a data set in the cache, and is no path."""
@@ -46,21 +46,17 @@ def load_file(path: Path, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
     Raises:
         DataError: The file is damaged or not of this layout.
     """
-    try:
-        with h5py.File(path, "r") as file:
-            arrays = {key: _read(path, key, file[key]) for key in _wanted(path, file, reading)}
-            attributes = {key: _plain(value) for key, value in file.attrs.items()}
-            env_id = attributes.pop("env_id", None)
-            if GOAL_ACHIEVED in file and is_adroit(str(env_id or path.stem)):
-                arrays["rewards"] = _read(path, GOAL_ACHIEVED, file[GOAL_ACHIEVED])
-            elif is_adroit(str(env_id or path.stem)):
-                arrays |= _success(family(str(env_id or path.stem)) or "", arrays)
-    except DataError:
-        raise
-    except DAMAGE as error:
-        raise DataError(
-            f"{path} cannot be read as HDF5 ({error}); it is damaged or incomplete. Fetch it again."
-        ) from error
+    with hdf5.opened(path) as file:
+        left = Allowance(path)
+        wanted = _wanted(path, file, reading)
+        arrays = {key: hdf5.read_array(path, key, file[key], left) for key in wanted}
+        attributes = hdf5.read_attributes(file, left)
+        env_id = attributes.pop("env_id", None)
+        if GOAL_ACHIEVED in file and is_adroit(str(env_id or path.stem)):
+            success = file[GOAL_ACHIEVED]
+            arrays["rewards"] = hdf5.read_array(path, GOAL_ACHIEVED, success, left)
+        elif is_adroit(str(env_id or path.stem)):
+            arrays |= _success(path, family(str(env_id or path.stem)) or "", arrays)
     horizon = as_horizon(path, attributes.pop("max_episode_steps", None))
     metadata = Metadata(
         source=path.name,
@@ -130,9 +126,9 @@ def _with_environment(dataset: TrajectoryDataset, stem: str) -> TrajectoryDatase
     return dataset.with_metadata(env_id=entry.env_id, horizon=dataset.metadata.horizon or longest)
 
 
-def _success(task: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _success(path: Path, task: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Rewards of an Adroit file, if they can be told from what was read of it."""
-    flags = [arrays[key].reshape(-1) != 0 for key in END_FLAGS if key in arrays]
+    flags = [as_flags(path, key, arrays[key]) for key in END_FLAGS if key in arrays]
     observations = arrays.get("observations")
     if observations is None or not flags or len({*map(len, flags), len(observations)}) > 1:
         return {}
@@ -147,20 +143,3 @@ def _wanted(path: Path, file: h5py.File, reading: Reading) -> list[str]:
     named = [key for column in asked for key in (column, column + PRESENT)]
     found = [key for key in named if isinstance(file.get(key), h5py.Dataset)]
     return columns_to_read(str(path), dict.fromkeys([*top, *found]), reading, NOT_MODALITIES)
-
-
-def _read(path: Path, key: str | bytes, item: h5py.Dataset) -> NDArray[Any]:
-    if isinstance(key, bytes):  # what h5py makes of a name that is no text
-        raise DataError(f"{path}: an array is called {key!r}; the file is damaged. Fetch it again.")
-    if item.dtype.kind not in "fiub" or item.ndim == 0:
-        raise DataError(
-            f"{path}: {key!r} holds {item.dtype} of shape {item.shape}; a row of numbers per "
-            "step is needed."
-        )
-    values: NDArray[Any] = item[()]
-    return values
-
-
-def _plain(value: Any) -> Any:
-    value = value.item() if isinstance(value, np.generic) else value
-    return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -28,6 +28,7 @@ from mtm.core.reading import AS_IT_IS, Reading
 from mtm.data.columns import regroup
 from mtm.data.environment_ids import SUITE_STEPS
 from mtm.data.formats import walker_rewards
+from mtm.data.formats.npz import read_members
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 
 KEYS = ("observation", "action", "reward", "discount")
@@ -166,14 +167,7 @@ def _read_episode(
 
 def _read(file: Path, keys: Sequence[str]) -> Episode:
     """Some arrays of a file; object arrays are refused, never unpickled."""
-    try:
-        with file.open("rb") as raw, np.load(raw, allow_pickle=False) as stored:
-            return {key: np.atleast_1d(stored[key]) for key in keys}
-    except Exception as error:  # a damaged archive can raise whatever its decoders do
-        raise DataError(
-            f"{file} cannot be read ({error}). Plain numeric arrays named {', '.join(keys)} are "
-            "needed; fetch it again if it is damaged."
-        ) from error
+    return {key: np.atleast_1d(values) for key, values in read_members(file, keys).items()}
 
 
 def _cache_file(path: Path, task: str) -> Path:

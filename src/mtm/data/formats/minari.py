@@ -25,6 +25,7 @@ from mtm.core.errors import DataError, require
 from mtm.core.reading import AS_IT_IS, Reading
 from mtm.data.columns import regroup
 from mtm.data.environment_ids import is_adroit
+from mtm.data.formats import hdf5
 from mtm.data.modalities import ROLE_OF_NAME, Modality
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 
@@ -80,6 +81,8 @@ def store() -> Path:
 def _read(minari: ModuleType, name: str) -> tuple[Any, list[Any]]:
     """Minari's data set and its episodes."""
     try:
+        for file in (store() / name / "data").glob("*.hdf5"):
+            hdf5.check_file(file)
         source = minari.load_dataset(name, download=False)
         return source, list(source.iterate_episodes())
     except FileNotFoundError as error:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mtm.core.errors import DataError, require
 from mtm.core.reading import AS_IT_IS, Reading
 from mtm.data.columns import END_FLAGS, PRESENT, columns_to_read, dataset_of, episode_column
+from mtm.data.memory_limits import Allowance
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 
 EXTRA = "parquet"
@@ -36,10 +37,8 @@ def load_file(path: Path, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
     damage = (OSError, UnicodeDecodeError, arrow_error)
     try:
         names = parquet.read_schema(path).names
-    except damage as error:
-        raise DataError(f"{path} cannot be read as Parquet: {error}. Fetch it again.") from error
-    chosen = columns_to_read(str(path), names, reading, BOOKKEEPING)
-    try:
+        chosen = columns_to_read(str(path), names, reading, BOOKKEEPING)
+        _set_aside(parquet.read_metadata(path), chosen, Allowance(path))
         table = parquet.read_table(path, columns=chosen)
     except damage as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}. Fetch it again.") from error
@@ -60,6 +59,19 @@ def load_file(path: Path, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
         mark = name + PRESENT
         arrays[mark] = np.logical_and(where, arrays.get(mark, True))
     return dataset_of(str(path), arrays, reading, Metadata(source=path.name))
+
+
+def _set_aside(metadata: Any, columns: Collection[str], left: Allowance) -> None:
+    """Count what the columns say that they hold, before any of it is read."""
+    for group in range(metadata.num_row_groups):
+        rows = metadata.row_group(group)
+        for i in range(rows.num_columns):
+            stored = rows.column(i)
+            name = next((n for n in columns if f"{stored.path_in_schema}.".startswith(f"{n}.")), "")
+            if name:
+                left.take(
+                    f"column {name!r}", max(stored.num_values * 8, stored.total_uncompressed_size)
+                )
 
 
 def _numbers(path: Path, name: str, column: Any) -> NDArray[Any]:

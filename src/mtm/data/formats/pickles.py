@@ -8,10 +8,14 @@ not called.
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
+import struct
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Literal
+from reprlib import repr as brief
+from typing import IO, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +24,7 @@ from mtm.core.errors import DataError
 from mtm.core.reading import AS_IT_IS, Reading
 from mtm.data.columns import regroup
 from mtm.data.environment_ids import ADROIT, ADROIT_STEPS, NAMES
+from mtm.data.memory_limits import Allowance
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 
 MODALITY_NAMES = {"observations": "states", "actions": "actions", "rewards": "rewards"}
@@ -32,6 +37,10 @@ GOAL_ACHIEVED = "goal_achieved"
 
 DTYPES = re.compile(r"[<>=|]?([?]|b1|[iu][1248]|f[248])")
 """The kinds of numbers that are admitted: booleans, integers, floating point."""
+
+
+EXPANSION = 16
+"""Bytes in memory for a byte of a pickle: a small integer takes two there, and eight here."""
 
 
 class RefusedError(Exception):
@@ -52,6 +61,9 @@ def load_file(path: Path, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
     stored = _read(path)
     if not isinstance(stored, list):
         raise DataError(f"{path}: a list of episodes is needed, what it holds is {_kind(stored)}.")
+    left = Allowance(path, times=EXPANSION)
+    for i, episode in enumerate(stored):
+        _set_aside(i, episode, left)
     try:
         episodes = [_episode(i, episode) for i, episode in enumerate(stored)]
         longest = max((len(episode["actions"]) for episode in episodes), default=0)
@@ -71,6 +83,19 @@ def _metadata(path: Path, longest: int) -> Metadata:
     # Demonstrations by people go on for longer than an episode of the environment does.
     horizon = max(ADROIT_STEPS[task], longest)
     return Metadata(source=path.name, env_id=f"{NAMES[task]}-v1", horizon=horizon)
+
+
+def _set_aside(index: int, episode: Any, left: Allowance) -> None:
+    """Count what an episode will take, before any of it is taken: it may be named many times."""
+    if not isinstance(episode, dict):
+        return
+    infos = episode.get("env_infos")
+    for place in (episode, infos if isinstance(infos, dict) else {}):
+        for key in (*MODALITY_NAMES, GOAL_ACHIEVED):
+            value = place.get(key)
+            rows = value if isinstance(value, list) else [value]
+            size = sum(row.array.size if isinstance(row, _Array) else 1 for row in rows)
+            left.take(f"episode {index}: {key!r}", size, 8)
 
 
 def _episode(index: int, episode: Any) -> dict[str, NDArray[Any]]:
@@ -119,7 +144,7 @@ def _kind(value: Any) -> str:
 def _read(path: Path) -> Any:
     try:
         with path.open("rb") as file:
-            return _Reader(file, encoding="latin1").load()
+            return _Reader(_Bounded(file), encoding="latin1").load()
     except RefusedError as error:
         raise DataError(
             f"{path} is refused: {error}. Only plain containers and NumPy arrays of numbers are "
@@ -137,14 +162,14 @@ class _Dtype:
 
     def __init__(self, code: Any, *_: Any) -> None:
         if not isinstance(code, str) or not DTYPES.fullmatch(code):
-            raise RefusedError(f"it holds an array of dtype {code!r}")
+            raise RefusedError(f"it holds an array of dtype {brief(code)}")
         self.dtype = np.dtype(code)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         """NumPy's state: version, byte order, and what only structured types have."""
         order = state[1]
         if order not in ("<", ">", "=", "|"):
-            raise RefusedError(f"it holds an array of byte order {order!r}")
+            raise RefusedError(f"it holds an array of byte order {brief(order)}")
         self.dtype = self.dtype.newbyteorder(order)
 
 
@@ -183,7 +208,7 @@ def _array(data: Any, dtype: Any, shape: Any, order: Literal["C", "F"]) -> NDArr
     if not isinstance(data, bytes | bytearray) or not isinstance(dtype, _Dtype):
         raise ValueError("an array needs bytes and a dtype")
     if not isinstance(shape, tuple) or any(not isinstance(n, int) or n < 0 for n in shape):
-        raise ValueError(f"an array cannot have shape {shape!r}")
+        raise ValueError(f"an array cannot have shape {brief(shape)}")
     return np.frombuffer(data, dtype.dtype).reshape(shape, order=order)
 
 
@@ -193,11 +218,31 @@ class _Latin1:
     def __new__(cls, text: Any, codec: Any) -> Any:
         """The bytes; no other codec than that one."""
         if not isinstance(text, str) or codec not in ("latin1", "latin-1"):
-            raise RefusedError(f"it asks for the codec {codec!r}")
+            raise RefusedError(f"it asks for the codec {brief(codec)}")
         return text.encode("latin1")
 
     def __setstate__(self, state: Any) -> None:
         """Without this, a pickle could set attributes of the class."""
+
+
+class _Dict(dict[Any, Any]):
+    """Stands for `collections.OrderedDict`."""
+
+    def __init__(self, pairs: Any = ()) -> None:
+        super().__init__(_with_plain_keys((key, value) for key, value in pairs))
+
+    def __setstate__(self, state: Any) -> None:
+        """Without this, a pickle could set attributes of the class."""
+
+
+def _with_plain_keys(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """A dict; to hash tuples of tuples of tuples, the same in each, would take for ever."""
+    found = {}
+    for key, value in pairs:
+        if not isinstance(key, str | bytes | int | float | None):
+            raise RefusedError(f"it has a key of type {type(key).__name__}")
+        found[key] = value
+    return found
 
 
 STAND_INS: dict[tuple[str, str], type] = {
@@ -210,15 +255,39 @@ STAND_INS: dict[tuple[str, str], type] = {
     ("numpy.core.numeric", "_frombuffer"): _ArrayFromBuffer,
     ("numpy._core.numeric", "_frombuffer"): _ArrayFromBuffer,
     ("_codecs", "encode"): _Latin1,
-    ("collections", "OrderedDict"): dict,
+    ("collections", "OrderedDict"): _Dict,
 }
 """All that a pickle may name: (module, name), for NumPy 1 and 2."""
+
+
+class _Bounded:
+    """A file that gives no more bytes than it has, before memory for them is taken."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._left = file, os.fstat(file.fileno()).st_size
+        self.readline = self._file.readline
+
+    def read(self, count: int) -> bytes:
+        """So many bytes.
+
+        Raises:
+            EOFError: There are not so many in the file.
+        """
+        if count > self._left:
+            raise EOFError(f"{count:,} bytes are announced in a file of {self._left:,}")
+        return self._file.read(count)
 
 
 # The reader that is written in Python, not the one in C: that one takes as much memory as a damaged
 # file tells it to, tens of gigabytes for a few wrong bytes.
 class _Reader(pickle._Unpickler):
     """Reads a pickle that names nothing but the stand-ins."""
+
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(pickle._Unpickler.dispatch)
+    read: Callable[[int], bytes]
+    append: Callable[[Any], None]
+    pop_mark: Callable[[], list[Any]]
+    stack: list[Any]
 
     def find_class(self, module: str, name: str) -> Any:
         """The stand-in of a name."""
@@ -229,3 +298,36 @@ class _Reader(pickle._Unpickler):
     def get_extension(self, code: int) -> Any:
         """Refuse names that are given by a number."""
         raise RefusedError(f"it names extension {code}")
+
+    def load_bytearray8(self) -> None:
+        """Bytes that may be changed; Python would make room for them before it looks for them."""
+        (size,) = struct.unpack("<Q", self.read(8))
+        self.append(bytearray(self.read(size)))
+
+    def load_setitem(self) -> None:
+        """One entry of a dict."""
+        value, key = self.stack.pop(), self.stack.pop()
+        self.stack[-1].update(_with_plain_keys([(key, value)]))
+
+    def load_setitems(self) -> None:
+        """Some entries of a dict."""
+        items = self.pop_mark()
+        self.stack[-1].update(_with_plain_keys(zip(items[::2], items[1::2], strict=True)))
+
+    def load_dict(self) -> None:
+        """A dict with its entries."""
+        items = self.pop_mark()
+        self.append(_with_plain_keys(zip(items[::2], items[1::2], strict=True)))
+
+    def load_sets(self) -> None:
+        """Refuse sets: hashing what is in them can take for ever, and arrays need none."""
+        raise RefusedError("it holds a set")
+
+
+_Reader.dispatch |= {
+    pickle.BYTEARRAY8[0]: _Reader.load_bytearray8,
+    pickle.SETITEM[0]: _Reader.load_setitem,
+    pickle.SETITEMS[0]: _Reader.load_setitems,
+    pickle.DICT[0]: _Reader.load_dict,
+    **dict.fromkeys((*pickle.EMPTY_SET, *pickle.FROZENSET), _Reader.load_sets),
+}

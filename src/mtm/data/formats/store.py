@@ -4,18 +4,23 @@
     DIR/offsets.bin         where episodes begin, and the number of steps: int64, (E + 1,)
     DIR/steps.bin           a record per step, all of its modalities side by side (see `_record`)
     DIR/episode-ends.bin    where it is known, whether each episode ended in a terminal state
+    DIR/digests.bin         of the blocks of steps.bin, see mtm.data.stored_blocks
 
 A step lies in one piece and the next one follows it, so a random segment is one or two pages of the
 disk, where a file for each modality would make it as many pages as there are modalities. The arrays
 of the data set are fields of these records; `mtm.data.segments` reads whole records.
 
-Values are checked when a store is written, so opening one compares only sizes with the manifest.
+Values are checked when a store is written, so opening one compares only sizes, and the digests of
+the small files, with the manifest. Records are compared with their digests when they are read.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,9 +30,11 @@ from numpy.typing import NDArray
 
 from mtm.core.atomic_write import appearing
 from mtm.core.errors import DataError
+from mtm.core.plain_data import expecting, text, whole
 from mtm.data.columns import OFFSETS
 from mtm.data.concatenate import joint_endings, joint_metadata, joint_modality
 from mtm.data.modalities import BoolArray, Modality, in_autoregressive_order
+from mtm.data.stored_blocks import BLOCK, DIGEST, StoredBlocks, digests_of
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 
 MANIFEST = "manifest.json"
@@ -35,6 +42,7 @@ STEPS = "steps"
 FORMAT = "mtm-store"
 VERSION = 2
 ENDINGS = "episode-ends"
+DIGESTS = "digests"
 
 CHUNK_RECORDS = 1 << 16
 """Records copied together when the steps written so far get another layout."""
@@ -53,19 +61,15 @@ def open_store(path: str | Path) -> TrajectoryDataset:
     """
     path = Path(path)
     manifest = _read_manifest(path)
-    try:
+    with expecting(path / MANIFEST, DataError, "Convert again."):
         modalities = [Modality.from_json(m) for m in manifest["modalities"]]
-        steps, episodes = int(manifest["steps"]), int(manifest["episodes"])
-        gaps = [m.name for m in modalities if m.name in manifest["gaps"]]
+        steps, episodes = whole(manifest, "steps", 1), whole(manifest, "episodes", 1)
+        gaps = [m.name for m in modalities if m.name in list(manifest["gaps"])]
         record = _record(modalities, gaps)
         if _places(record) != manifest["fields"]:
             raise ValueError(f"modalities and gaps give the fields {_places(record)}")
-        metadata = Metadata(**manifest["metadata"])
-        fingerprint = str(manifest["fingerprint"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"{path / MANIFEST} is damaged: {type(error).__name__}: {error}. Convert again."
-        ) from error
+        metadata = Metadata.from_json(manifest["metadata"])
+        fingerprint = text(manifest, "fingerprint")
     records = _map(path, STEPS, record, steps)
     arrays = {m.name: records[m.name] for m in modalities}
     present = {name: records[_mark(name)] for name in gaps}
@@ -78,8 +82,9 @@ def open_store(path: str | Path) -> TrajectoryDataset:
     ends = None
     if (path / f"{ENDINGS}.bin").exists():
         ends = np.array(_map(path, ENDINGS, np.dtype("?"), episodes))
+    blocks = StoredBlocks(path / f"{STEPS}.bin", records, _digests(path, manifest), offsets)
     dataset = TrajectoryDataset(
-        modalities, arrays, offsets[:-1], offsets[1:], present, metadata, ends
+        modalities, arrays, offsets[:-1], offsets[1:], present, metadata, ends, blocks
     )
     dataset.fingerprint = fingerprint  # known from the writing: nothing has to be read for it
     return dataset
@@ -91,10 +96,16 @@ def write_store(parts: Iterable[TrajectoryDataset], path: str | Path, source: st
     A modality that a part lacks is absent there. The store appears when all is written.
 
     Raises:
-        DataError: The place is taken, or a modality differs between two parts.
+        DataError: The place is taken or cannot be written to, or a modality differs between two
+            parts. Nothing is left of it.
     """
-    with appearing(Path(path)) as folder:
-        write_into(parts, folder, source)
+    try:
+        with appearing(Path(path)) as folder:
+            write_into(parts, folder, source)
+    except OSError as error:
+        raise DataError(
+            f"could not write {path}: {error}. Make room, or choose another place."
+        ) from error
 
 
 def write_into(parts: Iterable[TrajectoryDataset], folder: Path, source: str) -> None:
@@ -132,10 +143,15 @@ class _Writer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
+        if error is None:
+            self._file.close()
+            return
+        with suppress(OSError):  # on a full disk, closing fails as writing did
+            self._file.close()
 
     def append(self, part: TrajectoryDataset) -> None:
         """Write the episodes of one more part."""
+        part.check_stored()
         self._admit(part)
         for start, end in zip(part.starts, part.ends, strict=True):
             records = np.zeros(end - start, self._record)
@@ -160,6 +176,8 @@ class _Writer:
         if ends is not None:
             self._place(ENDINGS).write_bytes(ends.tobytes())
         modalities = in_autoregressive_order(list(self._modalities.values()))
+        self._place(DIGESTS).write_bytes(digests_of(self._place(STEPS)))
+        small = [name for name in (OFFSETS, ENDINGS, DIGESTS) if self._place(name).exists()]
         manifest = {
             "format": FORMAT,
             "version": VERSION,
@@ -169,6 +187,7 @@ class _Writer:
             "gaps": sorted(self._gaps),
             "fields": _places(self._record),
             "metadata": joint_metadata(self._metadata, source).to_json(),
+            "sha256": {name: _sha256(self._place(name)) for name in small},
             "fingerprint": "",
         }
         place = self._folder / MANIFEST
@@ -250,7 +269,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     file = path / MANIFEST
     try:
         manifest = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file} cannot be read as JSON: {error}. Convert again.") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise DataError(f"{file} is no manifest of a store; `mtm data convert` writes one.")
@@ -273,6 +292,35 @@ def _map(path: Path, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any
             "Convert again."
         )
     return np.asarray(np.memmap(file, dtype=dtype, mode="r", shape=(count,)))
+
+
+def _digests(path: Path, manifest: dict[str, Any]) -> NDArray[np.uint8] | None:
+    """The digests of the blocks, after a look at the small files; None if there are none.
+
+    Raises:
+        DataError: A file is not what was written.
+    """
+    said = manifest.get("sha256")
+    if said is None:
+        warnings.warn(
+            f"{path} was written by an earlier version of mtm, without digests: damage to its "
+            "values can go unnoticed. Convert again to have them.",
+            stacklevel=4,
+        )
+        return None
+    known = {OFFSETS, DIGESTS} | ({ENDINGS} if (path / f"{ENDINGS}.bin").exists() else set())
+    if not isinstance(said, dict) or set(said) != known:
+        raise DataError(f"{path / MANIFEST} is damaged: its digests are of {said}. Convert again.")
+    for name, digest in said.items():
+        file = path / f"{name}.bin"
+        if not file.is_file() or _sha256(file) != digest:
+            raise DataError(f"{file} is not what was written; it is damaged. Convert again.")
+    count = -(-(path / f"{STEPS}.bin").stat().st_size // BLOCK)
+    return _map(path, DIGESTS, np.dtype("u1"), count * DIGEST).reshape(count, DIGEST)
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _dtype(modality: Modality) -> str:

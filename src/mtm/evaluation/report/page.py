@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mtm.control.return_targets import discount_of
-from mtm.core.atomic_write import write_atomically
+from mtm.core.atomic_write import write_atomically, writing_to
 from mtm.core.errors import DataError, MTMError, RunError, require
+from mtm.core.locks import held
+from mtm.core.plain_data import expecting, parse_object
 from mtm.data.loading import DataSpec, short
 from mtm.evaluation.report.tables import TARGETS_NOTE, NumberTable, acting_table, error_table
 from mtm.inference.run_data import held_out_episodes
@@ -71,7 +72,12 @@ def write_report(
     for library in ("matplotlib", "jinja2"):
         require(library, extra="report")
     out = Path(out)
-    out.mkdir(parents=True, exist_ok=True)
+    with held(out, "writing a report"), writing_to(out):
+        return _write(run, out, say, data)
+
+
+def _write(run: Run, out: Path, say: Callable[[str], None], data: DataSpec | None) -> Path:
+    """Draw and write all of it."""
     sections = [_training(run, say)]
     try:
         held_out = held_out_episodes(run, data)
@@ -135,14 +141,18 @@ def _open_loop(run: Run, held_out: TrajectoryDataset, say: Callable[[str], None]
 
 
 def _acting(run: Run, say: Callable[[str], None]) -> list[Section]:
-    from mtm.evaluation.report import pictures
-
-    measured = read_evaluation(run.path)
+    measured, file = read_evaluation(run.path), run.path / "evaluation.json"
     if measured is None:
-        file = run.path / "evaluation.json"
         say(f"no returns are drawn: {file} is not there yet. Run: mtm eval {run.path}")
         return []
-    result = json.loads(measured)
+    with expecting(file, RunError, f"Run again: mtm eval {run.path}"):
+        return _numbers(run, parse_object(measured), say)
+
+
+def _numbers(run: Run, result: dict[str, Any], say: Callable[[str], None]) -> list[Section]:
+    """What `mtm eval` measured."""
+    from mtm.evaluation.report import pictures
+
     sections = []
     figure = pictures.asked_and_got(result["tasks"], discounted=discount_of(run) < 1)
     if figure is not None:

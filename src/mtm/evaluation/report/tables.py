@@ -13,6 +13,7 @@ from rich.table import Table
 from mtm.control.rollout import EpisodeResults
 from mtm.control.scores import score
 from mtm.core.names import PREDICTION_TASKS, TITLES, VALIDATED
+from mtm.core.terminal import PlainConsole
 from mtm.data.loading import short
 from mtm.runs.run import Run
 
@@ -28,7 +29,7 @@ CONDITIONED = {"rcbc": TITLES["rcbc"], "dt": "Decision Transformer"}
 
 def print_held_out(run: Run, console: Console | None = None) -> None:
     """Print the held-out errors of a run's checkpoint."""
-    console = console or Console(highlight=False)
+    console = console or PlainConsole()
     state = run.state
     console.print(f"\n{run.path}: step {state.step:,}, {state.seconds:.0f} s of training")
     metrics = state.validation
@@ -65,7 +66,7 @@ class NumberTable:
 
 def print_evaluation(result: Mapping[str, Any], console: Console | None = None) -> None:
     """Print what `mtm.evaluation.evaluate.evaluate` measured."""
-    console = console or Console(highlight=False)
+    console = console or PlainConsole()
     tasks = result["tasks"]
     console.print(f"\n{result['run']}: step {result['step']:,}, data {short(result['data'])}")
     if errors := error_table(tasks):
@@ -143,7 +144,7 @@ def mean_and_std(part: Mapping[str, float | None], form: str = ",.0f") -> str:
 
 def print_episodes(env_id: str, episodes: EpisodeResults, console: Console | None = None) -> None:
     """Print every episode of a policy, and their mean."""
-    console = console or Console(highlight=False)
+    console = console or PlainConsole()
     scores = score(env_id, episodes.returns)
     table = Table(title=env_id, box=SIMPLE_HEAD, title_justify="left")
     for title in ("seed", "return", "score", "steps", "success"):

@@ -32,7 +32,7 @@ from mtm.research.baselines.replay import Scaling
 from mtm.research.baselines.settings import AgentConfig
 from mtm.runs import checkpoint
 from mtm.runs.checkpoint import Which
-from mtm.runs.description import AGENT, reading_description
+from mtm.runs.description import AGENT, read_summary, reading_description
 from mtm.runs.migrations import FORMAT, agent_settings
 
 
@@ -157,10 +157,11 @@ def read_agent_description(path: Path) -> AgentDescription:
     with reading_description(path, "an agent") as plain:
         if AGENT not in plain:
             raise RunError(f"{path} holds a run, not an agent; load it with mtm.load_run.")
+        modalities = Modalities(Modality.from_json(m) for m in plain["modalities"])
         return AgentDescription(
             plain[AGENT],
             AgentConfig.from_json(agent_settings(plain)),
-            Modalities(Modality.from_json(m) for m in plain["modalities"]),
-            Normalizer.from_json(plain["normalizer"]),
-            plain["data"],
+            modalities,
+            Normalizer.from_json(plain["normalizer"], modalities),
+            read_summary(plain["data"]),
         )

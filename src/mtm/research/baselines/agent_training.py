@@ -23,6 +23,7 @@ from mtm.data.loading import DataSpec
 from mtm.data.normalizer import Normalizer
 from mtm.data.returns import add_returns, reward_of
 from mtm.data.trajectories import TrajectoryDataset
+from mtm.data.verification import verify
 from mtm.models.network import move
 from mtm.research.baselines.agent import (
     Agent,
@@ -93,6 +94,8 @@ def train_agent(
     check_stop_at(stop_at)
     with silence(silent):
         source = loading.as_dataset(data, config.reading)
+        if resume:
+            verify(source)
     loading.check_reading(source, config.reading)
     if source.metadata.origin is not None:
         config = replace(config, reading=source.metadata.origin.reading)

@@ -54,6 +54,7 @@ class BC10(Learner):
 
     def prepare(self, training: TrajectoryDataset) -> None:
         """Find the steps of the best episodes."""
+        training.check_stored()
         self.dataset = training
         self.steps = best_steps(training, self.config.bc10.share, self.scaling)
 

@@ -225,7 +225,7 @@ class DynamicsEnsemble(nn.Module):
             with safetensors.safe_open(str(file), framework="pt") as opened:
                 plain = json.loads(opened.metadata()["dynamics"])
             states, actions = (Modality.from_json(m) for m in plain["modalities"])
-            normalizer = Normalizer.from_json(plain["normalizer"])
+            normalizer = Normalizer.from_json(plain["normalizer"], (states, actions))
             scaling = Scaling.of(Modalities((states, actions)), normalizer)
             config = from_plain(plain["config"], DynamicsConfig())
             with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and replaced

@@ -101,6 +101,7 @@ class Transitions:
 
     def __init__(self, dataset: TrajectoryDataset, scaling: Scaling) -> None:
         self.dataset, self.scaling = dataset, scaling
+        dataset.check_stored()
         self._rewards = dataset.arrays[reward_of(dataset).name].reshape(-1)
         self._acted = dataset.known(scaling.actions.name)
         self.index = TransitionIndex(dataset, scaling.states, scaling.actions)

@@ -35,6 +35,7 @@ from mtm.data.environment_ids import environment_to_act_in
 from mtm.data.loading import DataSpec
 from mtm.data.modalities import Modality
 from mtm.data.trajectories import TrajectoryDataset
+from mtm.data.verification import verify
 from mtm.research.baselines.agent_training import EPISODE_RETURNS
 from mtm.research.baselines.td3_config import TD3Config
 from mtm.research.baselines.td3_curve import Curve, CurveFile, read_curve
@@ -94,6 +95,8 @@ def train_td3(
     run = _pretrained(config, encoder_run)
     with silence(silent):
         source = loading.as_dataset(data)
+        if resume:
+            verify(source)
     states, actions = _check_data(source)
     env_id = _environment(source)
     low, high = _bounds(env_id, states, actions)

@@ -112,6 +112,7 @@ class TD3Agent(nn.Module):
             DataError: There is no transition to learn from.
         """
         of_states, of_actions = check_modalities(data)
+        data.check_stored()
         # Copies, because the data may be mapped from disk, and are read in random order.
         states, actions, rewards = (
             torch.from_numpy(np.array(data.arrays[name]))

@@ -112,6 +112,7 @@ def step_numbers(
     data: TrajectoryDataset, scaling: Scaling, config: TTConfig
 ) -> tuple[NDArray[np.float64], BoolArray]:
     """State, action, reward and return of every step, and which are known, (N, J) both."""
+    data.check_stored()
     name = reward_of(data).name
     rewards = np.array(data.arrays[name], np.float64).reshape(-1)
     rewarded = data.known(name).copy()

@@ -13,6 +13,7 @@ from rich.console import Console
 from torch import Tensor
 
 from mtm.control.environments import make
+from mtm.core.atomic_write import writing_to
 from mtm.core.errors import ConfigError, require
 from mtm.research.collect.actor import Actor, read_policy
 from mtm.research.collect.agents import EXTRA, Snapshot, Training, load_snapshot
@@ -24,7 +25,7 @@ from mtm.research.collect.d4rl_recipes import (
     summarize,
     write_hdf5,
 )
-from mtm.research.collect.folder import Folder
+from mtm.research.collect.folder import Folder, held_folder
 from mtm.research.collect.recorder import Recording, Sizes, row_dtype, sizes
 
 KINDS = ("expert", "medium", "medium-replay", "medium-expert")
@@ -79,12 +80,13 @@ def collect(
         Actor(known, env)  # whether it fits is said before anything is written
     size, limit = sizes(env), env.spec.max_episode_steps  # type: ignore[union-attr]
     env.close()
-    folder = Folder(out, asdict(settings), FILES, overwrite=overwrite)
-    if folder.results is None:
-        job = _Job(settings, folder, size, int(limit or 0), console)
-        folder.finish(job.from_policy(known) if known is not None else job.from_training())
-    else:
-        console.print(f"{out} is finished; --overwrite collects again.", soft_wrap=True)
+    with writing_to(out), held_folder(out):
+        folder = Folder(out, asdict(settings), FILES, overwrite=overwrite)
+        if folder.results is None:
+            job = _Job(settings, folder, size, int(limit or 0), console)
+            folder.finish(job.from_policy(known) if known is not None else job.from_training())
+        else:
+            console.print(f"{out} is finished; --overwrite collects again.", soft_wrap=True)
     return folder
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import re
-import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from mtm.core.atomic_write import write_atomically
 from mtm.core.errors import DataError
+from mtm.data.formats.npz import read_members
 from mtm.research.collect.recorder import Sizes
 
 Episode: TypeAlias = dict[str, NDArray[Any]]
@@ -86,10 +86,9 @@ def read_episode(path: Path) -> Episode:
         DataError: It is damaged.
     """
     try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            return {key: file[key] for key in file.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} cannot be read ({error}). Delete it and go on.") from error
+        return read_members(path)
+    except DataError as error:
+        raise DataError(f"{error} Delete it and go on.") from error
 
 
 class EpisodeFile(NamedTuple):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from mtm.control.environments import make
+from mtm.core.atomic_write import writing_to
 from mtm.core.errors import ConfigError, require, unknown
 from mtm.core.progress import StepProgress
 from mtm.research.collect.coverage import make_grid, measure
@@ -30,7 +31,7 @@ from mtm.research.collect.episodes import (
     write_episode,
 )
 from mtm.research.collect.explorer import REWARDS, WIDTH, Explorer, RewardName
-from mtm.research.collect.folder import Folder
+from mtm.research.collect.folder import Folder, held_folder
 from mtm.research.collect.recorder import sizes
 
 if TYPE_CHECKING:
@@ -90,14 +91,15 @@ def explore(
     require("matplotlib", extra=EXTRA)
     env = make(settings.env_id)
     sizes(env)
-    folder = Folder(out, asdict(settings), FILES, overwrite=overwrite)
-    if folder.results is None:
-        began = time.monotonic()
-        _Exploration(settings, folder, env).run(console)
-        results = _compare(settings, out, env, console)
-        folder.finish(results | {"seconds_of_last_sitting": time.monotonic() - began})
-    else:
-        console.print(f"{out} is finished; --overwrite collects again.", soft_wrap=True)
+    with writing_to(out), held_folder(out):
+        folder = Folder(out, asdict(settings), FILES, overwrite=overwrite)
+        if folder.results is None:
+            began = time.monotonic()
+            _Exploration(settings, folder, env).run(console)
+            results = _compare(settings, out, env, console)
+            folder.finish(results | {"seconds_of_last_sitting": time.monotonic() - began})
+        else:
+            console.print(f"{out} is finished; --overwrite collects again.", soft_wrap=True)
     env.close()
     return folder
 

@@ -8,15 +8,38 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from mtm.core.atomic_write import write_atomically
 from mtm.core.errors import ConfigError, RunError
+from mtm.core.locks import LOCK, held
 from mtm.core.versions import versions
 
 VERSIONS_OF = ("stable-baselines3", "gymnasium", "mujoco", "dm_control")
+
+
+@contextmanager
+def held_folder(path: Path) -> Iterator[None]:
+    """Keep other collections out of a folder; one that is no collection's is left as it is.
+
+    Raises:
+        ConfigError: It is a file, or holds something else.
+        RunError: Another process collects there.
+    """
+    if path.exists() and not path.is_dir():
+        raise ConfigError(f"--out {path} is a file; give a folder.")
+    existed, had_lock = path.exists(), (path / LOCK).exists()
+    try:
+        with held(path, "collecting"):
+            yield
+    finally:
+        if not had_lock and not (path / "collection.json").exists():  # nothing came of it
+            (path / LOCK).unlink(missing_ok=True)
+            if not existed and path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
 
 
 class Folder:
@@ -74,7 +97,7 @@ class Folder:
 
     def _refuse_foreign(self) -> None:
         """Raise a `ConfigError` if the folder holds anything that is not a collection's."""
-        if self.path.is_dir() and {p.name for p in self.path.iterdir()} - {self.work.name}:
+        if self.path.is_dir() and {p.name for p in self.path.iterdir()} - {self.work.name, LOCK}:
             raise ConfigError(f"{self.path} exists and is not a collection; choose another --out.")
 
     def _write(self, results: Mapping[str, Any], *, finished: bool) -> None:

@@ -22,8 +22,9 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from mtm.core.errors import MTMError
+from mtm.core.errors import MTMError, RunError
 from mtm.core.locks import locked
+from mtm.core.plain_data import expecting, read_object
 from mtm.core.system import thread_settings
 from mtm.research.experiments.spec import RunSpec
 
@@ -49,9 +50,14 @@ def execute(folder: Path) -> Outcome:
             running.unlink(missing_ok=True)
 
 
-def read(file: Path) -> Any:
-    """Plain data from a file."""
-    return json.loads(file.read_text())
+def read(file: Path) -> dict[str, Any]:
+    """Plain data from a file.
+
+    Raises:
+        RunError: It is damaged.
+    """
+    with expecting(file, RunError, f"Delete {file.parent} to compute it again."):
+        return read_object(file)
 
 
 def write(file: Path, content: Mapping[str, Any]) -> None:

@@ -12,8 +12,10 @@ from typing import Literal
 
 from rich.console import Console
 
+from mtm.core.atomic_write import writing_to
 from mtm.core.errors import ConfigError, DataError, RunError, require, unknown
 from mtm.core.locks import locked
+from mtm.core.plain_data import expecting
 from mtm.data.loading import DataSpec, absolute
 from mtm.research.experiments import EXPERIMENTS
 from mtm.research.experiments.engines import Engine, LocalEngine, RayEngine
@@ -70,11 +72,12 @@ def reproduce(order: Order, console: Console) -> list[Path]:
         console.print(f"{name} is left out: it needs --data, {modules[name].NEEDED}.")
     out, specs = order.out.resolve(), [spec for specs in listed.values() for spec in specs]
     _check_extras(specs)
-    states = plan(specs, out)
+    with writing_to(out):
+        states = plan(specs, out)
     _check_data(states)
     _compute(states, order, console)
     pages = []
-    with locked(out / ".lock"):  # two processes may be at their end together
+    with writing_to(out), locked(out / ".lock"):  # two processes may be at their end together
         for name, specs in listed.items():
             if specs:
                 pages.append(_draw(name, modules[name], specs, states, order, scale))
@@ -151,10 +154,12 @@ def _draw(
     found = results(specs, states)
     folder = order.out.resolve() / name
     folder.mkdir(exist_ok=True)
-    drawing = module.draw(found, folder)
-    return write_page(
-        name, module.TITLE, drawing, found, folder, scale=scale, command=command(name, order)
-    )
+    runs = order.out.resolve() / "runs"
+    with expecting(f"a result.json in {runs}", RunError, f"Delete {runs} to compute all again."):
+        drawing = module.draw(found, folder)
+        return write_page(
+            name, module.TITLE, drawing, found, folder, scale=scale, command=command(name, order)
+        )
 
 
 def command(name: str, order: Order) -> str:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mtm.core.errors import DataError
+from mtm.core.errors import DataError, RunError
 from mtm.core.locks import locked
+from mtm.core.plain_data import expecting
 from mtm.research.experiments.data import DataFacts, facts
 from mtm.research.experiments.engines import Engine, Finished
 from mtm.research.experiments.execute import fail, read, write
@@ -124,8 +125,10 @@ def results(specs: Iterable[RunSpec], states: Sequence[RunState]) -> list[Result
         state = found[_identity(spec)]
         value = provenance = None
         if state.status == "done" and state.folder is not None:
-            content = read(state.folder / "result.json")
-            value, provenance = content["result"], content["provenance"]
+            file = state.folder / "result.json"
+            content = read(file)
+            with expecting(file, RunError, f"Delete {state.folder} to compute it again."):
+                value, provenance = {**content["result"]}, {**content["provenance"]}
         gathered.append(Result(spec, state.data, value, provenance, state.reason))
     return gathered
 

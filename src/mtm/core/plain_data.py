@@ -1,0 +1,81 @@
+"""Plain data from files that somebody may have edited: whatever is amiss is told with its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mtm.core.errors import MTMError
+
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+"""What using plain data of another form than expected raises."""
+
+
+@contextmanager
+def expecting(place: object, kind: type[MTMError], cure: str) -> Iterator[None]:
+    """Tell what goes wrong inside as damage to a file.
+
+    Args:
+        place: The file.
+        kind: Of the error.
+        cure: What to do about it.
+
+    Raises:
+        MTMError: Of that kind; one that is raised inside stays as it is.
+    """
+    try:
+        yield
+    except MTMError:
+        raise
+    except MALFORMED as error:
+        raise kind(f"{place} is damaged: {type(error).__name__}: {error}. {cure}") from error
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        ValueError: It cannot be read, is no JSON, or no object; see `expecting`.
+    """
+    try:
+        return parse_object(file.read_bytes())
+    except OSError as error:
+        raise ValueError(f"it cannot be read ({error})") from error
+
+
+def parse_object(content: bytes) -> dict[str, Any]:
+    """The JSON object that is the content of a file.
+
+    Raises:
+        ValueError: It is no JSON, or no object; see `expecting`.
+    """
+    found = json.loads(content)
+    if not isinstance(found, dict):
+        raise ValueError(f"a JSON object is needed, got {type(found).__name__}")
+    return found
+
+
+def whole(table: dict[str, Any], key: str, least: int = 0) -> int:
+    """A whole number in a table.
+
+    Raises:
+        ValueError: It is something else, or below the least.
+    """
+    value = table[key]
+    if type(value) is not int or not least <= value < 1 << 63:
+        raise ValueError(f"{key} must be a whole number of at least {least}, got {value!r}")
+    return value
+
+
+def text(table: dict[str, Any], key: str) -> str:
+    """A text in a table.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    if not isinstance(table[key], str):
+        raise ValueError(f"{key} must be a text, got {table[key]!r}")
+    return str(table[key])

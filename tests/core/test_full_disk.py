@@ -1,0 +1,67 @@
+"""A disk that is full or refuses to be written to: an error of ours, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mtm.cli import main
+from mtm.core.errors import DataError, RunError
+from mtm.data.formats.store import write_store
+from mtm.data.trajectories import TrajectoryDataset
+from mtm.evaluation.report.page import write_report
+
+resource = pytest.importorskip("resource", reason="limits of files are POSIX's")
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Let no file grow beyond so many bytes: writing fails in the middle, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.fixture
+def blocked(tmp_path: Path) -> Path:
+    """A place where nothing can be made: below a file. (A folder without rights stops no root.)"""
+    (tmp_path / "file").write_text("")
+    return tmp_path / "file" / "out"
+
+
+def test_a_store_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
+    data = TrajectoryDataset.from_arrays({"states": np.ones((5000, 8))}, [0, 5000])
+    with files_of_at_most(10_000), pytest.raises(DataError, match="could not write .*too large"):
+        write_store([data], tmp_path / "store", "log")
+    assert list(tmp_path.iterdir()) == []
+    write_store([data], tmp_path / "store", "log")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["data", "convert", "builtin:sinusoids"],
+        ["collect", "--env", "Pendulum-v1", "--steps", "10", "--out"],
+        ["collect", "--env", "Pendulum-v1", "--steps", "10", "--explore", "--out"],
+        ["reproduce", "length", "--scale", "smoke", "--data", "builtin:point-mass", "--out"],
+    ],
+)
+def test_verbs_tell_that_a_place_cannot_be_written_to(
+    blocked: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, str(blocked)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert str(blocked) in said
+
+
+def test_a_report_tells_it_too(blocked: Path) -> None:
+    with pytest.raises(RunError, match="cannot make the directory .*out"):
+        write_report(None, blocked)  # type: ignore[arg-type]  # the place is looked at first
