@@ -18,7 +18,7 @@ class Arguments(AskedRun):
     out: Path | None = None
     """The folder to write to; RUN/report if not given."""
     data: str | None = None
-    """Data to draw predictions of; the run's held-out episodes if not given."""
+    """Data to draw predictions of; the run's test episodes if not given."""
 
 
 def main(words: Sequence[str]) -> None:

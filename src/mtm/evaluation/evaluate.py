@@ -1,6 +1,6 @@
 """One run, all capabilities, as numbers.
 
-Offline: prediction errors on the held-out episodes, in normalised and in raw units. In the
+Offline: prediction errors on the test episodes, in normalised and in raw units. In the
 environment: returns of behaviour cloning, of return-conditioned acting at several targets, and of
 two-stage acting, all in lockstep. What was chosen by looking at the environment (`best` of the
 sweep) is kept apart from what was not (`auto`).
@@ -31,7 +31,7 @@ from mtm.data.modalities import Modality
 from mtm.data.segments import Segments
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 from mtm.inference.engine import ask
-from mtm.inference.run_data import held_out_episodes
+from mtm.inference.run_data import reported_episodes
 from mtm.masks.capabilities import NAMED_MASKS
 from mtm.runs.run import Run
 from mtm.training.validation import capabilities_of
@@ -58,7 +58,7 @@ class EvalConfig:
         episodes: For each policy and target.
         seed: Episode e begins with seed + e.
         env_id: The environment; None: the one that the data belong to.
-        data: For the prediction errors; None: the run's held-out episodes.
+        data: For the prediction errors; None: the run's test episodes.
     """
 
     tasks: Sequence[str] = TASKS
@@ -109,6 +109,7 @@ def evaluate(
         "step": run.step,
         "weights": weights_digest(run.model),
         "data": absolute(config.data or run.description.data["spec"]),
+        "part": "test" if run.description.train.validation_fraction > 0 else "all",
         "environment": config.env_id or matching_environment(run.description.metadata),
         "episodes": config.episodes,
         "seed": config.seed,
@@ -262,7 +263,8 @@ def _offline(
     run: Run, config: EvalConfig, tasks: Sequence[str], say: Callable[[str], None]
 ) -> dict[str, Any]:
     try:
-        held_out = held_out_episodes(run, None if config.data is None else str(config.data))
+        spec = None if config.data is None else str(config.data)
+        test = reported_episodes(run, spec, say)
     except DataError as error:
         if config.data is not None:
             raise
@@ -271,7 +273,7 @@ def _offline(
     found: dict[str, Any] = {}
     for task in tasks:
         try:
-            found[task] = prediction_error(run, held_out, task)
+            found[task] = prediction_error(run, test, task)
         except (ConfigError, DataError) as error:
             say(f"{task} does not apply: {error}")
             found[task] = None

@@ -15,7 +15,7 @@ from mtm.core.atomic_write import write_atomically
 from mtm.core.errors import DataError, MTMError, RunError, require
 from mtm.data.loading import DataSpec, short
 from mtm.evaluation.report.tables import TARGETS_NOTE, NumberTable, acting_table, error_table
-from mtm.inference.run_data import held_out_episodes
+from mtm.inference.run_data import reported_episodes
 from mtm.masks.capabilities import NAMED_MASKS
 from mtm.runs import checkpoint
 from mtm.runs.run import Run
@@ -63,7 +63,7 @@ def write_report(
         run: A trained run.
         out: The folder.
         say: Takes notices of what is left out.
-        data: What predictions are drawn of, as for `held_out_episodes`.
+        data: What predictions are drawn of, as for `reported_episodes`.
 
     Raises:
         MissingExtraError: Matplotlib or Jinja is not installed.
@@ -74,7 +74,7 @@ def write_report(
     out.mkdir(parents=True, exist_ok=True)
     sections = [_training(run, say)]
     try:
-        held_out = held_out_episodes(run, data)
+        held_out = reported_episodes(run, data, say)
     except DataError as error:
         say(f"no predictions are drawn: {error}")
     else:

@@ -37,7 +37,7 @@ def training_curves(rows: Sequence[Mapping[str, float]], modalities: Sequence[Mo
     for name in (*VALIDATED, "fd_copy_last"):
         style = {"linestyle": "--", "color": TRUTH} if name == "fd_copy_last" else {}
         _curve(right, rows, f"val/{name}", name.replace("_", " "), **style)
-    right.set_title("held-out error, by capability")
+    right.set_title("error on validation episodes, by capability")
     for axes in (left, right):
         axes.set_xlabel("steps")
         axes.set_yscale("log")
