@@ -1,4 +1,4 @@
-"""Bars with a dot for every seed and curves with a band of one standard deviation, as PNG files."""
+"""Bars with a dot for every seed, curves with bands, intervals and performance profiles, as PNG."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from mtm.core.errors import require
 from mtm.research.experiments.over_seeds import Number
+from mtm.research.statistics import Estimate
 
 OF_NAME = {"MTM": "#1c7ed6", "S-MTM": "#d9480f", "MLP": "#7f7f7f", "Heteromodal MTM": "#2b8a3e"}
 """What is in several pictures has one colour in all of them."""
@@ -101,6 +102,39 @@ def lines(
             ax.xaxis.set_major_formatter("{x:g}")
         ax.set_xlabel(xlabel, fontsize=8)
         _finish(ax, title, ylabel)
+    return _save(figure, file)
+
+
+def intervals(file: Path, estimates: Mapping[str, Estimate], *, xlabel: str) -> str:
+    """A dot with its interval for each name, below each other. Returns the name of the file."""
+    figure, (ax,) = _figure(1)
+    figure.set_figheight(max(0.26 * len(estimates) + 1.0, 2.0))
+    colours = _colours(estimates)
+    for place, (name, found) in enumerate(estimates.items()):
+        if found.interval is not None:
+            ax.plot(found.interval, (place, place), color=colours[name], lw=5, alpha=0.35)
+        ax.plot(found.value, place, "o", color=colours[name], ms=5)
+    ax.set_yticks(range(len(estimates)), list(estimates))
+    ax.invert_yaxis()
+    ax.grid(axis="x", lw=0.4, alpha=0.5)
+    ax.set_xlabel(xlabel, fontsize=8)
+    _finish(ax, "", "")
+    return _save(figure, file)
+
+
+def profiles(
+    file: Path, levels: Sequence[float], shares: Mapping[str, Sequence[float]], *, xlabel: str
+) -> str:
+    """The share of runs above each level, a curve for each name. Returns the name of the file."""
+    figure, (ax,) = _figure(1)
+    colours = _colours(shares)
+    for number, (name, heights) in enumerate(shares.items()):
+        style = ("-", "--", ":")[number // len(COLOURS) % 3]
+        width = 2.4 if name in OF_NAME else 1.2
+        ax.plot(levels, heights, color=colours[name], ls=style, lw=width, label=name)
+    ax.set_ylim(-0.02, 1.02)
+    ax.set_xlabel(xlabel, fontsize=8)
+    _finish(ax, "performance profile", "share of runs above")
     return _save(figure, file)
 
 
