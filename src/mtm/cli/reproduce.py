@@ -15,6 +15,7 @@ from mtm.research.experiments import EXPERIMENTS
 Name = Literal[
     "table1",
     "capabilities",
+    "dynamics",
     "masking",
     "heteromodal",
     "data-efficiency",

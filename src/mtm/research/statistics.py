@@ -101,7 +101,7 @@ def probability_of_improvement(ours: Scores, other: Scores) -> Estimate:
     """
 
     def statistic(of: Sequence[Sequence[FloatArray]]) -> FloatArray:
-        return np.mean([_chance(a, b) for a, b in zip(*of, strict=True)], axis=0)
+        return np.asarray(np.mean([_chance(a, b) for a, b in zip(*of, strict=True)], axis=0))
 
     return bootstrapped([ours, {name: other[name] for name in ours}], statistic)
 
@@ -136,4 +136,4 @@ def mean_difference(differences: Sequence[Sequence[float]]) -> Estimate:
 def _chance(ours: FloatArray, other: FloatArray) -> FloatArray:
     """That one of ours, (..., n), is above one of the other, (..., m); ties count half."""
     a, b = ours[..., :, None], other[..., None, :]
-    return np.mean((a > b) + 0.5 * (a == b), axis=(-2, -1))
+    return np.asarray(np.mean((a > b) + 0.5 * (a == b), axis=(-2, -1)))

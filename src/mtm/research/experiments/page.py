@@ -28,7 +28,7 @@ HOW_TO_READ = (
     "confidence interval of the mean (Student's t) where there are at least 3 seeds; one seed has "
     "neither. In pictures, dots are seeds, and bands the standard deviation. `last` is the "
     "newest checkpoint, "
-    "`best` the one with the lowest held-out loss. "
+    "`best` the one with the lowest loss on the validation episodes. Errors are of test episodes. "
     "`auto` asks for the best of the data's episode returns; \\* was chosen by looking at the "
     "environment, and does not compare with methods that do not look."
 )
@@ -114,8 +114,8 @@ def _claims(claims: Sequence[Claim]) -> str:
             shown = difference_text(c.difference, c.interval, is_ratio=claim.is_ratio)
             means = [f"{c.ours:.4g}", f"{c.other:.4g}", str(c.pairs)]
             cases.append([str(number), c.where, *means, shown, c.verdict])
-    columns = ("no.", "claim", "verdict", "difference", "chance", "cases")
-    parts = [_markdown(Table("Claims", columns, verdicts))]
+    summary_of = ("no.", "claim", "verdict", "difference", "chance", "cases")
+    parts = [_markdown(Table("Claims", summary_of, verdicts))]
     if cases:
         columns = ("no.", "case", "ours", "against", "pairs", "difference", "verdict")
         parts.append(_markdown(Table("Cases", columns, cases)))
@@ -133,6 +133,7 @@ def _about(results: Sequence[Result], scale: Scale, command: str) -> dict[str, A
         "scale": scale.name,
         "seeds": sorted({r.spec.seed for r in results}),
         "episodes": sorted({n for r in results if (n := r.spec.episodes) is not None}),
+        "sweep_episodes": scale.sweep_episodes,
         "threads": scale.threads,
         "budgets": _budgets(results),
         "of_older_code": sum(r.is_older for r in results),
@@ -178,7 +179,8 @@ def _provenance(about: Mapping[str, Any]) -> str:
     lines = [
         f"Command: `{about['command']}`",
         f"Scale {about['scale']}; seeds {', '.join(map(str, about['seeds']))}; "
-        f"{', '.join(map(str, about['episodes']))} episode(s) for every policy and target; "
+        f"{', '.join(map(str, about['episodes'])) or 'no'} episode(s) for every policy at `auto`, "
+        f"{about['sweep_episodes']} at the other targets of the sweep; "
         f"{about['threads']} CPU thread(s) for every run.",
         "Runs with the same data and seed share the split, the normalisation and the seeds of the "
         "episodes.",

@@ -14,6 +14,10 @@ from mtm.research.statistics import Estimate
 OF_NAME = {"MTM": "#1c7ed6", "S-MTM": "#d9480f", "MLP": "#7f7f7f", "Heteromodal MTM": "#2b8a3e"}
 """What is in several pictures has one colour in all of them."""
 
+MOST_TICKS = 10
+TICKS = (1, 2, 5, 10, 20, 50, 100)
+"""Places of ticks on a logarithmic scale with many points."""
+
 COLOURS = ("#862e9c", "#e67700", "#0b7285", "#a61e4d", "#5c940d", "#364fc7", "#495057", "#c2255c")
 """For all others, in order."""
 
@@ -68,6 +72,7 @@ def lines(
     xlabel: str,
     ylabel: str,
     log: bool = False,
+    log_y: bool = False,
     levels: Mapping[str, float] | None = None,
 ) -> str:
     """Curves with bands: panel -> series -> points. Returns the name of the file.
@@ -78,6 +83,7 @@ def lines(
         xlabel: Of all panels.
         ylabel: Of all panels.
         log: Whether x is drawn on a logarithmic scale.
+        log_y: Whether heights are; bands then end at a tenth of the mean.
         levels: Panel -> height of a dashed line.
     """
     figure, axes = _figure(len(panels))
@@ -91,15 +97,19 @@ def lines(
             stds = [n.std or 0.0 for _, n in points]
             colour = colours[name]
             ax.plot(xs, means, color=colour, marker="o", ms=3, lw=1.2, label=name)
-            low = [m - s for m, s in zip(means, stds, strict=True)]
+            least = [m / 10 if log_y else m - s for m, s in zip(means, stds, strict=True)]
+            low = [max(m - s, x) for m, s, x in zip(means, stds, least, strict=True)]
             high = [m + s for m, s in zip(means, stds, strict=True)]
             ax.fill_between(xs, low, high, color=colour, alpha=0.15, lw=0)
         if levels and title in levels:
             ax.axhline(levels[title], color="#333333", ls="--", lw=1)
         if log and ax.lines:  # an empty panel has no logarithm
+            xs = sorted({x for points in series.values() for x, _ in points})
             ax.set_xscale("log", subs=())
-            ax.set_xticks(sorted({x for points in series.values() for x, _ in points}))
+            ax.set_xticks(xs if len(xs) < MOST_TICKS else [x for x in TICKS if x in xs])
             ax.xaxis.set_major_formatter("{x:g}")
+        if log_y and ax.lines:
+            ax.set_yscale("log")
         ax.set_xlabel(xlabel, fontsize=8)
         _finish(ax, title, ylabel)
     return _save(figure, file)
@@ -128,10 +138,11 @@ def profiles(
     """The share of runs above each level, a curve for each name. Returns the name of the file."""
     figure, (ax,) = _figure(1)
     colours = _colours(shares)
-    for number, (name, heights) in enumerate(shares.items()):
-        style = ("-", "--", ":")[number // len(COLOURS) % 3]
-        width = 2.4 if name in OF_NAME else 1.2
-        ax.plot(levels, heights, color=colours[name], ls=style, lw=width, label=name)
+    others = [name for name in shares if name not in OF_NAME]
+    for name, heights in shares.items():
+        turn = 0 if name in OF_NAME else others.index(name) // len(COLOURS)
+        style = {"ls": ("-", "--", ":")[turn % 3], "lw": 2.4 if name in OF_NAME else 1.2}
+        ax.plot(levels, heights, color=colours[name], label=name, **style)
     ax.set_ylim(-0.02, 1.02)
     ax.set_xlabel(xlabel, fontsize=8)
     _finish(ax, "performance profile", "share of runs above")

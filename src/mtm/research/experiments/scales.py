@@ -45,7 +45,7 @@ class Scale:
         return self.slow_seeds if method in SLOW else self.seeds
 
 
-SLOW = ("s-mtm", "dt", "tt", "iql", "cql", "td3_bc", "rebrac", "mopo", "td3")
+SLOW = ("s-mtm", "dt", "tt", "iql", "cql", "td3_bc", "rebrac", "mopo", "td3", "ensemble")
 """Methods that have fewer seeds: all but MTM and the perceptrons."""
 
 LONG = ("iql", "cql", "td3_bc", "rebrac")
