@@ -31,6 +31,7 @@ from mtm.research.experiments import (
     masking,
     methods,
     paper,
+    recipes,
     representation,
     reproduce,
     runner,
@@ -418,7 +419,7 @@ def test_heteromodal_and_data_efficiency_are_drawn(
 
 def test_representation_is_drawn(tmp_path: Path) -> None:
     specs = representation.runs(SMOKE, [HOPPER.spec], 1)
-    assert [len(spec.needs) for spec in specs] == [0, 0, 1, 1, 1, 1]
+    assert [len(spec.needs) for spec in specs] == [0, 0, *[1] * 7]
     specs = specs[1:]
     rates = {"raw": 1.0, "state-finetuned": 2.0}
     made = made_up(specs, lambda s, task: rates.get(s.settings["td3"]["variant"], 0.5))
@@ -432,10 +433,11 @@ def test_representation_is_drawn(tmp_path: Path) -> None:
     made = made_up(three, lambda s, task: rates.get(s.settings["td3"]["variant"], 0.5))
     claims = representation.draw(made, tmp_path).claims
     supported = [c.text for c in claims if c.verdict == "supported"]
-    assert (len(claims), len(supported)) == (12, 3)
+    assert (len(claims), len(supported)) == (21, 3)
     assert all(text.startswith("state-finetuned") for text in supported)
     assert {r["variant"] for r in drawn.records if not r["reached"]} == {
-        *("state-frozen", "state-action-frozen", "state-action-finetuned")
+        *("normalized", "state-frozen", "state-action-frozen", "state-action-finetuned"),
+        *("untrained-frozen", "untrained-finetuned"),
     }
     assert all((tmp_path / name).stat().st_size > 5000 for name in drawn.pictures)
     a_file = tmp_path / "hopper.hdf5"
@@ -444,14 +446,26 @@ def test_representation_is_drawn(tmp_path: Path) -> None:
     folder.mkdir()
     walker = representation.runs(SCALES["cpu"], [str(a_file), str(folder)], 1)
     assert {spec.data for spec in walker} == {
-        *(str(folder), f"exorl:stand:{folder}", f"exorl:walk:{folder}")
+        *(str(folder), f"exorl:stand:{folder}", f"exorl:walk:{folder}", f"exorl:run:{folder}")
     }
     for same in (f"exorl:{folder}", f"exorl:run:{folder}"):
         assert representation.runs(SCALES["cpu"], [same], 1) == walker
     assert representation.runs(SCALES["cpu"], ["d4rl:hopper-medium-v2"], 1) == []
     expected = replace(td3_preset("cpu"), variant="raw", seed=1)
     agents = representation.runs(SCALES["cpu"], [str(folder)], 2)
-    assert agents[12].settings["td3"] == asdict(expected)  # the key holds all settings
+    assert agents[26].settings["td3"] == asdict(expected)  # the key holds all settings
+    wanted = [s for s in agents if s.seed < recipes.seeds_of(s, replace(SMOKE, slow_seeds=0))]
+    assert {s.settings.get("td3", {}).get("variant") for s in wanted} == {"raw"}
+
+
+def test_times_on_a_pretrained_encoder_include_the_pretraining(tmp_path: Path) -> None:
+    specs = representation.runs(SMOKE, [HOPPER.spec], 1)
+    pretraining = Result(specs[0], HOPPER, {"seconds": 1000.0}, None, None)
+    made = [pretraining, *made_up(specs[1:], lambda spec, task: 1.0)]
+    drawn = representation.draw(made, tmp_path)
+    seconds = {row[1]: row[7] for row in drawn.tables[0].rows}
+    assert seconds["raw"] == seconds["normalized"] == seconds["untrained-frozen"] == "75"
+    assert seconds["state-frozen"] == seconds["state-action-finetuned"] == "1,075"
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
