@@ -15,7 +15,7 @@ import pytest
 
 from mtm.cli import main
 from mtm.core.config import ReturnsConfig
-from mtm.core.errors import DataError
+from mtm.core.errors import ConfigError, DataError
 from mtm.data import loading
 from mtm.data.preparation import prepare
 from mtm.data.returns import add_returns
@@ -127,6 +127,22 @@ def test_numbers_of_the_same_weights_are_kept_together(
     assert set(measured("--tasks", "id", "--seed", "3")["tasks"]) == {"id"}  # other weights
     kept.write_text(json.dumps({"step": 2, "data": first["data"], "seed": 3, "tasks": both}))
     assert set(measured("--tasks", "fd", "--seed", "3")["tasks"]) == {"fd"}  # of an older version
+
+
+def test_the_sweep_may_have_fewer_episodes(hopper: Path) -> None:
+    counted: list[int] = []
+
+    def progress(done: int, total: int) -> None:
+        counted.append(total)
+
+    config = EvalConfig(("rcbc",), episodes=3, sweep_episodes=1, seed=5)
+    found = evaluate(load_run(hopper), config, say=lambda text: None, progress=progress)
+    rcbc = found["tasks"]["rcbc"]
+    assert rcbc["auto"]["episodes"] == rcbc["sweep"]["1.0"]["episodes"] == 3
+    assert {rcbc["sweep"][str(f)]["episodes"] for f in SWEEP if f != 1.0} == {1}
+    assert set(counted) == {3, len(SWEEP) - 1}
+    with pytest.raises(ConfigError, match="sweep_episodes must be at least 1, got 0"):
+        EvalConfig(sweep_episodes=0)
 
 
 def test_the_best_of_a_sweep_may_have_earned_nothing() -> None:
