@@ -18,7 +18,7 @@ from mtm.cli import main
 from mtm.core.config import Reading, TrainConfig
 from mtm.core.errors import ConfigError, DataError
 from mtm.data import loading
-from mtm.inference.run_data import held_out_episodes
+from mtm.inference.run_data import reported_episodes
 from mtm.training.train import train
 
 ROWS = {
@@ -304,7 +304,7 @@ def test_a_run_remembers_how_its_data_are_read(tmp_path: Path, tiny: TrainConfig
     config = replace(tiny, steps=2, reading=reading)
     run = train(path, config, tmp_path / "run", silent=True)
     assert run.description.train.reading == reading
-    assert held_out_episodes(run).names == ("states", "push")
+    assert reported_episodes(run).names == ("states", "push")
 
 
 def test_validation_tells_every_fault_and_where(

@@ -16,7 +16,7 @@ from mtm.data.preparation import prepare
 from mtm.data.returns import add_returns, episode_returns, return_to_go
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.inference.episode_batches import shown_to
-from mtm.inference.run_data import held_out_episodes
+from mtm.inference.run_data import reported_episodes
 
 
 def naive(rewards, starts, ends, discount, horizon):
@@ -167,7 +167,7 @@ def test_a_run_of_rewards_of_another_name(point_mass, tiny, tmp_path, capsys) ->
     )
     run = mtm.train(tmp_path / "a.npz", tiny, tmp_path / "run", silent=True)
     assert [m.name for m in run.modalities] == ["states", "returns", "actions"]
-    assert held_out_episodes(run).names == ("states", "returns", "actions")
+    assert reported_episodes(run).names == ("states", "returns", "actions")
     assert shown_to(run, data).names == shown_to(run, point_mass).names
     usual = mtm.train(point_mass, tiny, tmp_path / "usual", silent=True)
     for one, other in zip(run.model.parameters(), usual.model.parameters(), strict=True):

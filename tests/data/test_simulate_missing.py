@@ -13,7 +13,7 @@ from mtm.data.formats import builtin
 from mtm.data.preparation import prepare, split
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.evaluation.evaluate import prediction_error
-from mtm.inference.run_data import held_out_episodes
+from mtm.inference.run_data import reported_episodes
 from mtm.training.train import train
 
 
@@ -97,7 +97,7 @@ def test_shares_and_names_are_checked(hundred) -> None:
 def test_the_paper_s_setting(hundred, tiny) -> None:
     """1 % of the episodes with all modalities, 95 % without actions, 4 % held out."""
     config = replace(tiny, drop={"actions": 0.99}, validation_fraction=0.04)
-    training, held_out = split(prepare(hundred, config), config)
+    training, held_out, _, _ = split(prepare(hundred, config), config)
     assert held_out is not None
     assert (training.num_episodes, held_out.num_episodes) == (96, 4)
     assert len(having(training, "actions")) == 1
@@ -120,7 +120,7 @@ def test_a_run_knows_nothing_of_what_was_taken_away(tiny, out) -> None:
     data = TrajectoryDataset.from_arrays(
         {"states": states, "returns": np.zeros(100)}, np.arange(0, 101, 10)
     )
-    (kept,) = having(split(data, config)[0], "returns")
+    (kept,) = having(split(data, config).training, "returns")
     good = 20 if kept == 10 else 10
     data.arrays["returns"][good : good + 10] = 1000.0
     run = train(data, config, out, silent=True)
@@ -132,8 +132,8 @@ def test_a_run_with_drops_is_evaluated_on_complete_episodes(tiny, tmp_path) -> N
     config = replace(tiny, drop={"actions": 0.9}, gaps={"states": 0.1}, complete_share=0.5)
     run = train("builtin:point-mass", config, tmp_path / "run", silent=True)
     assert run.description.train == config
-    held_out = held_out_episodes(run)
-    assert held_out.num_episodes == 20
+    held_out = reported_episodes(run)
+    assert held_out.num_episodes == 10  # half of those held out
     assert {name: held_out.count_present(name) for name in held_out.names} == dict.fromkeys(
         ("states", "returns", "actions"), held_out.num_steps
     )

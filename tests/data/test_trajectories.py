@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from mtm.core.config import preset
 from mtm.core.errors import DataError
 from mtm.core.reading import Reading
 from mtm.data.columns import regroup
+from mtm.data.preparation import split
 from mtm.data.splitting import episodes_to_hold_out
 from mtm.data.trajectories import Modality, TrajectoryDataset
 
@@ -174,6 +178,39 @@ def test_split_tells_apart_kinds_of_episodes_with_any_number_of_modalities() -> 
     steps = np.arange(140)
     held_out = episodes_to_hold_out(present, steps, steps + 1, 0.5, seed=0)
     assert held_out.reshape(70, 2).sum(axis=1).tolist() == [1] * 70
+
+
+@pytest.mark.parametrize(
+    ("labelled", "expected"), [(2, (1, 1, 1)), (40, (1, 1, 2)), (60, (1, 2, 3))]
+)
+def test_held_out_episodes_are_for_validation_or_test_and_each_kind_for_both(
+    labelled: int, expected: tuple[int, int, int]
+) -> None:
+    states = np.zeros((100, 3, 2), np.float32)
+    episodes = [{"states": s, "actions": s} for s in states[:labelled]]
+    episodes += [{"states": s} for s in states[labelled:]]
+    data = TrajectoryDataset.from_episodes(episodes)
+    for seed in range(10):
+        config = replace(preset("tiny"), seed=seed)
+        parts = split(data, config)
+        rest, held_out = data.split(config.validation_fraction, seed)
+        assert parts.training.starts.tolist() == rest.starts.tolist()  # as before there was a test
+        assert parts.held_out.starts.tolist() == held_out.starts.tolist()
+        sides = (parts.validation.starts, parts.test.starts, held_out.starts)
+        assert tuple(int((side < 3 * labelled).sum()) for side in sides) == expected
+        assert sorted({*parts.validation.starts, *parts.test.starts}) == held_out.starts.tolist()
+        both = set(parts.validation.starts) & set(parts.test.starts)
+        assert parts.in_both == len(both) == (labelled == 2)
+        assert all(start < 3 * labelled for start in both)
+
+
+def test_a_single_held_out_episode_serves_as_both() -> None:
+    data = TrajectoryDataset.from_episodes([{"states": np.zeros((3, 2))}] * 5)
+    parts = split(data, preset("tiny"))
+    assert parts.in_both == 1
+    assert parts.validation.starts.tolist() == parts.test.starts.tolist()
+    none = split(data, replace(preset("tiny"), validation_fraction=0.0))
+    assert (none.training.num_episodes, none.test, none.in_both) == (5, None, 0)
 
 
 def test_split_of_one_episode_says_what_to_do() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from mtm.cli import main
 from mtm.core.config import ReturnsConfig
-from mtm.core.errors import DataError
+from mtm.core.errors import ConfigError, DataError
 from mtm.data import loading
 from mtm.data.preparation import prepare
 from mtm.data.returns import add_returns
@@ -29,7 +29,7 @@ from mtm.evaluation.evaluate import (
     find_environment,
     prediction_error,
 )
-from mtm.inference.run_data import held_out_episodes
+from mtm.inference.run_data import reported_episodes
 from mtm.runs import checkpoint
 from mtm.runs.run import Run, load_run
 from mtm.training.train import train
@@ -57,8 +57,9 @@ ROLL = {"target", "episodes", "return", "score", "length", "success", "failures"
 
 
 def test_the_json_has_its_stable_form(hopper: Path, result: dict) -> None:
-    header = {"run", "step", "weights", "data", "environment", "episodes", "seed", "tasks"}
+    header = {"run", "step", "weights", "data", "part", "environment", "episodes", "seed", "tasks"}
     assert set(result) == header
+    assert result["part"] == "test"
     assert (result["environment"], result["episodes"]) == ("Hopper-v5", 2)
     tasks = result["tasks"]
     assert set(tasks) == {"fd", "id", "bc", "rcbc", "two_stage"}
@@ -128,6 +129,22 @@ def test_numbers_of_the_same_weights_are_kept_together(
     assert set(measured("--tasks", "fd", "--seed", "3")["tasks"]) == {"fd"}  # of an older version
 
 
+def test_the_sweep_may_have_fewer_episodes(hopper: Path) -> None:
+    counted: list[int] = []
+
+    def progress(done: int, total: int) -> None:
+        counted.append(total)
+
+    config = EvalConfig(("rcbc",), episodes=3, sweep_episodes=1, seed=5)
+    found = evaluate(load_run(hopper), config, say=lambda text: None, progress=progress)
+    rcbc = found["tasks"]["rcbc"]
+    assert rcbc["auto"]["episodes"] == rcbc["sweep"]["1.0"]["episodes"] == 3
+    assert {rcbc["sweep"][str(f)]["episodes"] for f in SWEEP if f != 1.0} == {1}
+    assert set(counted) == {3, len(SWEEP) - 1}
+    with pytest.raises(ConfigError, match="sweep_episodes must be at least 1, got 0"):
+        EvalConfig(sweep_episodes=0)
+
+
 def test_the_best_of_a_sweep_may_have_earned_nothing() -> None:
     means = dict(zip(SWEEP, [-2.0, None, 0.0, -1.0, None, -3.0], strict=True))
     rolls = {f"rcbc/{f}": {"return": {"mean": mean}} for f, mean in means.items()}
@@ -135,13 +152,13 @@ def test_the_best_of_a_sweep_may_have_earned_nothing() -> None:
     assert best["return"]["mean"] == 0.0
 
 
-def test_errors_are_those_of_validation(hopper: Path) -> None:
+def test_errors_are_near_those_of_validation(hopper: Path) -> None:
     run = load_run(hopper)
-    held_out = held_out_episodes(run)
-    assert held_out.num_episodes == round(0.05 * 471)
+    held_out = reported_episodes(run)
+    assert held_out.num_episodes == round(0.05 * 471) // 2  # the other half is for validation
     validated = checkpoint.load(hopper / "checkpoints").state.validation
     measured = prediction_error(run, held_out, "fd")
-    assert measured["normalized"] == pytest.approx(validated["fd"], rel=0.3)  # other segments
+    assert measured["normalized"] == pytest.approx(validated["fd"], rel=0.3)  # other episodes
     assert measured["copy_last"] == pytest.approx(validated["fd_copy_last"], rel=0.3)
 
 
@@ -184,7 +201,7 @@ def test_other_data_must_fit(
     file = tmp_path / "other.npz"
     np.savez(file, **change(point_mass.arrays), offsets=[0, *point_mass.ends])
     with pytest.raises(DataError, match=message):
-        held_out_episodes(point_mass_run, str(file))
+        reported_episodes(point_mass_run, str(file))
 
 
 def test_other_data_may_have_more(
@@ -193,7 +210,7 @@ def test_other_data_may_have_more(
     file = tmp_path / "other.npz"
     more = {"camera": point_mass.arrays["states"][:, :1]}
     np.savez(file, **point_mass.arrays, **more, offsets=[0, *point_mass.ends])
-    held_out = held_out_episodes(point_mass_run, str(file))
+    held_out = reported_episodes(point_mass_run, str(file))
     assert held_out.names == ("states", "returns", "actions")
     assert prediction_error(point_mass_run, held_out, "fd")["normalized"] > 0
 
@@ -251,7 +268,7 @@ def test_evaluation_without_the_data(tmp_path: Path, capsys, point_mass, point_m
         file, **{k: v + 1 for k, v in point_mass.arrays.items()}, offsets=[0, *point_mass.ends]
     )
     with pytest.raises(DataError, match="is not what the run was trained on"):
-        held_out_episodes(load_run(out))
+        reported_episodes(load_run(out))
 
 
 @pytest.mark.parametrize(

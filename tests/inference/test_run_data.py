@@ -21,11 +21,11 @@ from mtm.evaluation.evaluate import EvalConfig, evaluate
 from mtm.inference.episode_batches import shown_to
 from mtm.inference.run_data import (
     episode_shown_to,
-    held_out_episodes,
     held_out_of,
     is_held_out,
     own_data,
     prepared_for,
+    reported_episodes,
 )
 from mtm.research.baselines import agent_config, train_agent
 
@@ -79,7 +79,7 @@ def test_from_another_directory(
     run = mtm.train(data, quick, "run", silent=True)
     assert run.description.data["spec"] == str(here / "data" / "log.npz")
     monkeypatch.chdir("/")
-    assert held_out_episodes(mtm.load_run(here / "run")).num_episodes == 1
+    assert reported_episodes(mtm.load_run(here / "run")).num_episodes == 1
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,9 @@ def test_loading_a_store_reads_no_values_for_its_fingerprint(here: Path) -> None
 def test_tables_show_a_short_name(here: Path, quick, capsys) -> None:
     run = mtm.train("data/log.npz", quick, "run", silent=True)
     assert main(["eval", "run", "--tasks", "id"]) == 0
-    assert "data log.npz" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "data log.npz" in printed
+    assert "1 of 1 held-out episode(s) are the only ones of their kind" in " ".join(printed.split())
     assert json.loads((run.path / "evaluation.json").read_text())["data"] == str(
         here / "data" / "log.npz"
     )
@@ -127,12 +129,12 @@ def test_tables_show_a_short_name(here: Path, quick, capsys) -> None:
 def test_data_that_have_moved(here: Path, quick, capsys) -> None:
     """The error says where they were; at the new place they are the run's own all the same."""
     run = mtm.train("data/log.npz", quick, "run", silent=True)
-    held_out = held_out_episodes(run)
+    held_out = reported_episodes(run)
     old, new = here / "data" / "log.npz", here / "moved.npz"
     shutil.move(old, new)
     with pytest.raises(DataError, match=f"were expected at {old}: no data set.*have moved.*--data"):
-        held_out_episodes(run)
-    assert held_out_episodes(run, "moved.npz").fingerprint == held_out.fingerprint
+        reported_episodes(run)
+    assert reported_episodes(run, "moved.npz").fingerprint == held_out.fingerprint
     for words in (["eval", "run", "--tasks", "id"], ["report", "run"]):
         assert main(words) == 0
         assert f"expected at {old}" in capsys.readouterr().out
@@ -163,7 +165,7 @@ def test_data_that_have_changed(here: Path, quick) -> None:
     run = mtm.train("data/log.npz", quick, "run", silent=True)
     write_npz(here / "data" / "log.npz", 5)
     with pytest.raises(DataError, match="log.npz is not what the run was trained on"):
-        held_out_episodes(run)
+        reported_episodes(run)
 
 
 def test_a_run_remembers_how_its_data_were_read(here: Path, quick) -> None:
@@ -174,7 +176,7 @@ def test_a_run_remembers_how_its_data_were_read(here: Path, quick) -> None:
     data = mtm.load_dataset("own.npz", Reading(columns=columns, episode="trial"))
     run = mtm.train(data, quick, "run", silent=True)
     assert run.description.train.reading.episode == "trial"
-    assert held_out_episodes(mtm.load_run("run")).num_episodes == 1
+    assert reported_episodes(mtm.load_run("run")).num_episodes == 1
 
 
 def test_whatever_takes_a_path_takes_a_path(here: Path, quick) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -30,17 +31,19 @@ from mtm.research.experiments import (
     masking,
     methods,
     paper,
+    recipes,
     representation,
+    reproduce,
     runner,
     table1,
 )
 from mtm.research.experiments.data import DataFacts, facts
 from mtm.research.experiments.engines import Finished, LocalEngine
 from mtm.research.experiments.execute import execute, read
-from mtm.research.experiments.over_seeds import Number, is_ahead
-from mtm.research.experiments.result_tables import Comparison, claim
+from mtm.research.experiments.over_seeds import Number
+from mtm.research.experiments.reproduce import Order
 from mtm.research.experiments.runner import Result, plan, results, run_all
-from mtm.research.experiments.scales import SCALES
+from mtm.research.experiments.scales import LONG, SCALES
 from mtm.research.experiments.spec import RunSpec
 from mtm.research.experiments.view import time_left
 from mtm.runs import checkpoint
@@ -129,7 +132,7 @@ def test_a_failure_stops_nothing_and_is_tried_again(tmp_path: Path) -> None:
     assert found[2].value == {"seed": 1, "needs": []}
     assert "no data set at 'nowhere.hdf5'" in reasons[3]
     assert "unknown method 'x'" in reasons[4]
-    folder = tmp_path / "out" / "runs" / bad.key(facts(DATA).fingerprint)
+    (folder,) = (tmp_path / "out" / "runs").glob(f"{bad.key(facts(DATA).fingerprint)}-*")
     assert "Traceback" in (folder / "log.txt").read_text()
     cure.touch()
     found, engine = compute(specs[:3], tmp_path / "out")
@@ -228,26 +231,9 @@ def test_numbers_over_seeds_by_hand() -> None:
     assert Number((1.0, 2.0)).text(".2f") == "1.50 ± 0.71"
     assert Number((1.0,)).text() == "1.0"
     assert Number.of([None, None]) is None
-    assert is_ahead(Number((1.5, 1.5)), three, "comparable")
-    assert not is_ahead(Number((0.9, 0.9)), three, "comparable")
-    assert is_ahead(Number((2.9, 2.9)), three, "comparable", higher_is_better=False)
-    assert is_ahead(Number((2.1, 2.1)), three, "better")
-    assert not is_ahead(three, three, "better")
-    assert not is_ahead(Number((2.9, 2.9)), three, "clearly better")
-    assert is_ahead(Number((3.1, 3.1)), three, "clearly better")
-    assert is_ahead(Number((0.9, 0.9)), three, "clearly better", higher_is_better=False)
-
-
-def test_claims() -> None:
-    one, two, wide = Number((1.0,)), Number((2.0,)), Number((0.5, 2.5))
-    assert (
-        claim("", [Comparison("a", two, one), Comparison("b", one, two)]).verdict == "does not hold"
-    )
-    assert claim("", [Comparison("a", two, one), Comparison("b", one, None)]).verdict == "holds"
-    assert claim("", [Comparison("a", wide, two)]).verdict == "holds"
-    assert claim("", [Comparison("a", wide, two)], "better").verdict == "does not hold"
-    assert claim("", [Comparison("a", two, one, higher_is_better=False)]).verdict == "does not hold"
-    assert claim("", [Comparison("a", None, one)]).verdict == "not measured"
+    some = Number.of([1.0, None, 3.0], [4, 5, 6])
+    assert some is not None
+    assert some.by_seed == {4: 1.0, 6: 3.0}
 
 
 def test_the_papers_figures_agree_with_each_other() -> None:
@@ -275,7 +261,7 @@ def made_up(specs: list[RunSpec], score) -> list[Result]:
     """Results as the methods give them, with scores of one's own."""
 
     def roll(spec: RunSpec, task: str) -> dict:
-        return {"score": {"mean": score(spec, task)}, "return": {"mean": 0.0}}
+        return {"score": {"mean": score(spec, task)}, "return": {"mean": 0.0}, "target": 1607.0}
 
     def tasks(spec: RunSpec) -> dict:
         found: dict = {}
@@ -309,7 +295,7 @@ def by_method(spec: RunSpec, task: str) -> float:
 
 def test_table1_is_drawn(tmp_path: Path) -> None:
     specs = table1.runs(SMOKE, [HOPPER.spec], 3)
-    assert len(specs) == 3 * (4 + len(AGENTS))
+    assert len(specs) == 3 * (4 + len(AGENTS) + len(LONG))
     usual = min(s.settings["train"]["steps"] for s in specs if s.method == "mlp")
 
     def longer_is_better(spec: RunSpec, task: str) -> float:
@@ -318,16 +304,43 @@ def test_table1_is_drawn(tmp_path: Path) -> None:
 
     drawn = table1.draw(made_up(specs, longer_is_better), tmp_path)
     rows = {row[1]: row[2:] for row in drawn.tables[0].rows}
-    assert rows["DT"][0] == "11.0 ± 1.0 [8.5, 13.5]"
-    assert rows["RvS (MLP)"][0] == "1.0 ± 1.0 [-1.5, 3.5]"
-    assert rows["RvS (MLP), longer"][0] == "6.0 ± 1.0 [3.5, 8.5]"
+    assert rows["DT"][:3] == ["3", "1,607, score 50.0", "11.0 ± 1.0 [8.5, 13.5]"]
+    assert rows["RvS (MLP)"][2] == "1.0 ± 1.0 [-1.5, 3.5]"
+    assert rows["RvS (MLP), longer"][2] == "6.0 ± 1.0 [3.5, 8.5]"
     assert rows["CQL"][1] == "-"  # is told no target
+    assert rows["CQL, longer"][2] == rows["CQL"][2]
     averages = {row[0]: row[1:] for row in drawn.tables[1].rows}
-    assert averages["DT"] == ["1", "11.0", "74.7", "73.8"]
-    assert averages["Trajectory Transformer"] == ["1", "101.0", "78.9", "78.9"]
-    assert averages["ReBRAC"] == ["1", "81.0", "-", "89.7"]
-    assert [c.verdict for c in drawn.claims] == ["holds"] * 5
-    assert (tmp_path / "table1.png").stat().st_size > 5000
+    assert averages["DT"] == ["1", "11.0", "11.0 [10.0, 12.0]", "74.7", "73.8"]
+    assert averages["Trajectory Transformer"][3:] == ["78.9", "78.9"]
+    assert averages["ReBRAC"][3:] == ["-", "89.7"]
+    verdicts = {c.text: c.verdict for c in drawn.claims}
+    assert verdicts["MTM's RCBC outperforms DT"] == "supported"
+    assert verdicts["MTM's RCBC outperforms 10 %BC"] == "contradicted"
+    assert verdicts["MTM acts as well as IQL"] == "supported"
+    assert verdicts["... and as ReBRAC, longer"] == "contradicted"
+    assert len(drawn.pictures) == 3
+    assert all((tmp_path / name).stat().st_size > 5000 for name in drawn.pictures)
+    few = [r for r in made_up(specs, by_method) if r.spec.seed < 2]
+    assert {c.verdict for c in table1.draw(few, tmp_path).claims} == {"undecided"}
+
+
+def test_slow_methods_have_fewer_seeds_unless_a_number_is_named(monkeypatch) -> None:
+    order = Order(["table1"], "cpu", [HOPPER.spec])
+
+    def seeds(order: Order, name: str = "table1") -> dict[str, int]:
+        module = importlib.import_module(EXPERIMENTS[name])
+        specs = reproduce._runs(name, module, reproduce._scale(order), order)
+        return {s.method: 1 + max(t.seed for t in specs if t.method == s.method) for s in specs}
+
+    found = seeds(order)
+    assert {m for m, n in found.items() if n == 5} == {"mtm", "mlp", "bc10"}
+    assert {n for m, n in found.items() if m in LONG} == {3}
+    assert set(seeds(replace(order, seeds=2)).values()) == {2}
+    long = reproduce._runs("table1", table1, reproduce._scale(replace(order, long=True)), order)
+    assert {s.steps for s in long if s.method == "iql"} == {10_000, 100_000}
+    (evaluated,) = {json.dumps(s.settings["evaluate"]) for s in long if s.method == "mtm"}
+    assert json.loads(evaluated)["episodes"] == 100
+    assert json.loads(evaluated)["sweep_episodes"] == 20
 
 
 def test_capabilities_are_drawn_with_the_papers_figures(tmp_path: Path) -> None:
@@ -335,11 +348,14 @@ def test_capabilities_are_drawn_with_the_papers_figures(tmp_path: Path) -> None:
     assert len(specs) == 1 + 4 + 4
     drawn = capabilities.draw(made_up(specs, by_method), tmp_path)
     bc, _, inverse, _ = drawn.tables[0].rows
-    assert bc[2:6] == ["0.0", "50.0", "60.0", "yes"]
-    assert bc[6:] == ["111.14 ± 0.33", "111.81 ± 0.18", "107.35 ± 7.77", "yes"]
-    assert inverse[5] == "no"  # an error: lower is better
+    assert bc[2:7] == ["-", "0.0", "50.0", "60.0", "undecided"]
+    assert bc[7:] == ["111.14 ± 0.33", "111.81 ± 0.18", "107.35 ± 7.77", "yes"]
     assert drawn.tables[-1].rows[0][4] == "120"
     assert len(drawn.pictures) == 2
+    three = capabilities.runs(SMOKE, [HOPPER.spec], 3)
+    bc, rcbc, inverse, _ = capabilities.draw(made_up(three, by_method), tmp_path).tables[0].rows
+    assert (rcbc[2], rcbc[6]) == ("1,607, score 50.0", "better +10.0 [+10.0, +10.0]")
+    assert inverse[6].startswith("worse x 1.2 ")  # an error: lower is better
 
 
 def test_masking_and_length_are_drawn(tmp_path: Path) -> None:
@@ -347,12 +363,12 @@ def test_masking_and_length_are_drawn(tmp_path: Path) -> None:
     specs = masking.runs(SMOKE, [HOPPER.spec], 1)
     made = made_up(specs, lambda spec, task: masks[spec.settings["train"]["mask"]])
     drawn = masking.draw(made, tmp_path)
-    assert [c.verdict for c in drawn.claims] == ["holds", "does not hold"]
-    specs = length.runs(SMOKE, [HOPPER.spec], 1)
+    assert [c.verdict for c in drawn.claims] == ["undecided", "undecided"]  # one seed
+    specs = length.runs(SMOKE, [HOPPER.spec], 3)
     made = made_up(specs, lambda s, task: s.settings["train"]["model"]["segment_length"])
     drawn = length.draw(made, tmp_path)
-    assert [row[1:3] for row in drawn.tables[0].rows] == [["2", "2.0"], ["4", "4.0"]]
-    assert drawn.claims[0].verdict == "holds"
+    assert [(row[1], row[3][:3]) for row in drawn.tables[0].rows] == [("2", "2.0"), ("4", "4.0")]
+    assert drawn.claims[0].verdict == "supported"
 
 
 @pytest.mark.parametrize(
@@ -376,33 +392,34 @@ def test_heteromodal_and_data_efficiency_are_drawn(
 ) -> None:
     monkeypatch.setattr(heteromodal, "facts", lambda spec: HOPPER)
     scores = {"bc": 10.0, "rcbc": 20.0, "two_stage": 30.0}
-    specs = heteromodal.runs(SMOKE, [HOPPER.spec], 1)
+    specs = heteromodal.runs(SMOKE, [HOPPER.spec], 3)
     made = made_up(specs, lambda spec, task: scores[task])
     drawn = heteromodal.draw(made, tmp_path)
     assert drawn.tables[0].rows == [
         [
-            *(HOPPER.name, "10%, about 100,000 steps"),
-            *("10.0", "20.0", "20.0", "30.0", "20.0", "30.0", "10.0"),
+            *(HOPPER.name, "10%, about 100,000 steps", "1,607, score 50.0"),
+            *(f"{n} ± 0.0 [{n}, {n}]" for n in (10.0, 20.0, 20.0, 30.0, 20.0, 30.0, 10.0)),
         ]
     ]
     verdicts = {
         c.text.removeprefix("Heteromodal MTM improves over "): c.verdict for c in drawn.claims
     }
-    assert len(verdicts) == 8
-    assert [other for other, verdict in verdicts.items() if verdict != "holds"] == [
-        *("MTM, two stages", "MTM, two stages, by more than the standard deviation")
-    ]
+    undecided = [other for other, verdict in verdicts.items() if verdict != "supported"]
+    assert (len(verdicts), undecided) == (4, ["MTM, two stages"])
     shared = data_efficiency.runs(SMOKE, [HOPPER.spec], 1)
     assert {s.key("") for s in shared} < {s.key("") for s in specs}
     drawn = data_efficiency.draw(made_up(shared, lambda spec, task: scores[task]), tmp_path)
     assert drawn.tables[0].rows == [
-        [HOPPER.name, "10%", "100,000", "10.0", "20.0", "20.0", "30.0", "30.0"]
+        [
+            *(HOPPER.name, "10%", "100,000", "1,607, score 50.0"),
+            *("10.0", "20.0", "20.0", "30.0", "30.0"),
+        ]
     ]
 
 
 def test_representation_is_drawn(tmp_path: Path) -> None:
     specs = representation.runs(SMOKE, [HOPPER.spec], 1)
-    assert [len(spec.needs) for spec in specs] == [0, 0, 1, 1, 1, 1]
+    assert [len(spec.needs) for spec in specs] == [0, 0, *[1] * 7]
     specs = specs[1:]
     rates = {"raw": 1.0, "state-finetuned": 2.0}
     made = made_up(specs, lambda s, task: rates.get(s.settings["td3"]["variant"], 0.5))
@@ -411,12 +428,16 @@ def test_representation_is_drawn(tmp_path: Path) -> None:
     assert rows["raw"] == ["75.0", "75.0", "100.0", "150", "1.00", "75", "1.00"]
     assert rows["state-finetuned"] == ["150.0", "150.0", "200.0", "75", "0.50", "38", "0.50"]
     assert rows["state-frozen"] == ["37.5", "37.5", "50.0", "never", "-", "never", "-"]
-    holding = [c.text for c in drawn.claims if c.verdict == "holds"]
-    assert len(drawn.claims) == 12
-    assert len(holding) == 3
-    assert all(text.startswith("state-finetuned") for text in holding)
+    assert {c.verdict for c in drawn.claims} == {"undecided"}  # one seed
+    three = [s for s in representation.runs(SMOKE, [HOPPER.spec], 3) if s.method == "td3"]
+    made = made_up(three, lambda s, task: rates.get(s.settings["td3"]["variant"], 0.5))
+    claims = representation.draw(made, tmp_path).claims
+    supported = [c.text for c in claims if c.verdict == "supported"]
+    assert (len(claims), len(supported)) == (21, 3)
+    assert all(text.startswith("state-finetuned") for text in supported)
     assert {r["variant"] for r in drawn.records if not r["reached"]} == {
-        *("state-frozen", "state-action-frozen", "state-action-finetuned")
+        *("normalized", "state-frozen", "state-action-frozen", "state-action-finetuned"),
+        *("untrained-frozen", "untrained-finetuned"),
     }
     assert all((tmp_path / name).stat().st_size > 5000 for name in drawn.pictures)
     a_file = tmp_path / "hopper.hdf5"
@@ -425,22 +446,32 @@ def test_representation_is_drawn(tmp_path: Path) -> None:
     folder.mkdir()
     walker = representation.runs(SCALES["cpu"], [str(a_file), str(folder)], 1)
     assert {spec.data for spec in walker} == {
-        *(str(folder), f"exorl:stand:{folder}", f"exorl:walk:{folder}")
+        *(str(folder), f"exorl:stand:{folder}", f"exorl:walk:{folder}", f"exorl:run:{folder}")
     }
     for same in (f"exorl:{folder}", f"exorl:run:{folder}"):
         assert representation.runs(SCALES["cpu"], [same], 1) == walker
     assert representation.runs(SCALES["cpu"], ["d4rl:hopper-medium-v2"], 1) == []
     expected = replace(td3_preset("cpu"), variant="raw", seed=1)
     agents = representation.runs(SCALES["cpu"], [str(folder)], 2)
-    assert agents[12].settings["td3"] == asdict(expected)  # the key holds all settings
+    assert agents[26].settings["td3"] == asdict(expected)  # the key holds all settings
+    wanted = [s for s in agents if s.seed < recipes.seeds_of(s, replace(SMOKE, slow_seeds=0))]
+    assert {s.settings.get("td3", {}).get("variant") for s in wanted} == {"raw"}
+
+
+def test_times_on_a_pretrained_encoder_include_the_pretraining(tmp_path: Path) -> None:
+    specs = representation.runs(SMOKE, [HOPPER.spec], 1)
+    pretraining = Result(specs[0], HOPPER, {"seconds": 1000.0}, None, None)
+    made = [pretraining, *made_up(specs[1:], lambda spec, task: 1.0)]
+    drawn = representation.draw(made, tmp_path)
+    seconds = {row[1]: row[7] for row in drawn.tables[0].rows}
+    assert seconds["raw"] == seconds["normalized"] == seconds["untrained-frozen"] == "75"
+    assert seconds["state-frozen"] == seconds["state-action-finetuned"] == "1,075"
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 @pytest.mark.parametrize("scale", SCALES)
 def test_runs_are_complete_plain_data(name: str, scale: str, tmp_path: Path, monkeypatch) -> None:
     """Also without the data, which a test neither takes from the user's folder nor downloads."""
-    import importlib
-
     monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path))
     for kind in ("http", "https"):
         monkeypatch.setenv(f"{kind}_proxy", "http://127.0.0.1:9")  # where nobody answers
@@ -457,6 +488,7 @@ def test_runs_are_complete_plain_data(name: str, scale: str, tmp_path: Path, mon
     ("words", "message"),
     [
         (["representation"], "representation needs --data"),
+        (["length", "--methods", "ppo"], "unknown method 'ppo'"),
         (["length", "--seeds", "0"], "--seeds must be at least 1, got 0"),
         (["length", "--address", "auto"], "--address is for --engine ray"),
         (["length", "--data", "nowhere.hdf5"], "no data: no data set at 'nowhere.hdf5'"),

@@ -67,8 +67,11 @@ def test_every_experiment_has_its_page(killed: Path) -> None:
         for picture in (killed / name).glob("*.png"):
             assert f"]({picture.name})" in page
     claims = json.loads((killed / "capabilities" / "results.json").read_text())["claims"]
-    assert claims[0]["verdict"] in ("holds", "does not hold")
-    assert "| hopper | MTM |" in (killed / "table1" / "README.md").read_text()
+    assert claims[0]["verdict"] == "undecided"  # one seed
+    table = (killed / "table1" / "README.md").read_text()
+    for method in ("MTM", "10 %BC (MLP)", "Trajectory Transformer", "MOPO", "ReBRAC, longer"):
+        assert f"| hopper | {method} | 1 |" in table
+    assert "| hopper | MOPO's ensemble | 1 |" in (killed / "dynamics" / "README.md").read_text()
     origin = json.loads((killed / "length" / "results.json").read_text())["about"]["origins"][0]
     assert origin["versions"]["torch"]
 

@@ -91,7 +91,7 @@ def test_what_an_update_changes(run, data, variant) -> None:
         name for name in before if before[name].numpy().tobytes() != after[name].numpy().tobytes()
     }
     encoding = {name for name in before if "transformer" in name or "embeddings" in name}
-    assert bool(encoding) == (variant != "raw")
+    assert bool(encoding) == (variant not in ("raw", "normalized"))
     if variant.endswith("finetuned"):  # of actor, critics and the targets of both
         assert encoding <= changed
         places = {name.partition(".transformer")[0] for name in encoding if "transformer" in name}
@@ -210,6 +210,27 @@ def test_nothing_follows_a_terminal_state(run, data) -> None:
     terminal = torch.from_numpy(terminal)
     torch.testing.assert_close(aims[terminal], rewards[terminal])
     assert not torch.isclose(aims[~terminal], rewards[~terminal]).any()
+
+
+def test_what_the_variants_without_pretraining_read(run, data) -> None:
+    states = torch.from_numpy(data.arrays["states"][:50])
+    statistics = run.normalizer.statistics["states"]
+    _, batches = make_agent(settings_for("normalized"), run, data)
+    expected = (states - torch.tensor(statistics.mean)) / torch.tensor(statistics.std)
+    torch.testing.assert_close(batches.observations[:50], expected)
+    trained, _ = make_agent(settings_for("state-frozen"), run, data)
+    drawn, _ = make_agent(settings_for("untrained-frozen"), run, data)
+    again, _ = make_agent(settings_for("untrained-frozen"), run, data)
+    other, _ = make_agent(settings_for("untrained-frozen", seed=1), run, data)
+    encoded = [a.observer(states) for a in (trained, drawn, again, other)]
+    assert encoded[0].shape == encoded[1].shape
+    assert not torch.isclose(encoded[0], encoded[1], atol=1e-3).all()
+    torch.testing.assert_close(encoded[1], encoded[2], atol=0, rtol=0)
+    assert not torch.isclose(encoded[1], encoded[3], atol=1e-3).all()
+    tuned, _ = make_agent(settings_for("untrained-finetuned"), run, data)
+    of_actor, of_critics = tuned.encoders  # one drawing for both
+    for mine, theirs in zip(of_actor.parameters(), of_critics.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, atol=0, rtol=0)
 
 
 def test_the_policy_acts_as_the_actor_does(run, data) -> None:

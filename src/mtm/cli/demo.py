@@ -42,7 +42,7 @@ def main(words: Sequence[str]) -> None:
     from mtm.evaluation.evaluate import EvalConfig, evaluate
     from mtm.evaluation.report.page import write_report
     from mtm.evaluation.report.tables import print_evaluation
-    from mtm.inference.run_data import held_out_episodes
+    from mtm.inference.run_data import reported_episodes
     from mtm.training.train import train
 
     require("matplotlib", extra="report")  # rather now than after the training
@@ -75,7 +75,7 @@ def main(words: Sequence[str]) -> None:
         table.add_column(title, justify=side)  # type: ignore[arg-type]
     table.add_column("baseline", justify="right")
     table.add_column("which is", justify="left")
-    for use in seven_uses(run, held_out_episodes(run), result["tasks"]):
+    for use in seven_uses(run, reported_episodes(run), result["tasks"]):
         form = ",.0f" if use.higher_is_better else ".4f"
         table.add_row(
             use.name, use.measure, f"{use.model:{form}}", f"{use.without:{form}}", use.baseline

@@ -15,7 +15,7 @@ from mtm.cli.asked_run import AskedRun
 from mtm.core.errors import ConfigError
 from mtm.core.names import TASKS
 
-SAME = ("weights", "data", "environment", "episodes", "seed")
+SAME = ("weights", "data", "part", "environment", "episodes", "seed")
 """What two evaluations must have in common, so that their numbers can stand side by side."""
 
 
@@ -40,7 +40,7 @@ class Arguments(AskedRun):
     env: str | None = None
     """The environment; the one that the data belong to if not given."""
     data: str | None = None
-    """Data for the prediction errors; the run's held-out episodes if not given."""
+    """Data for the prediction errors; the run's test episodes if not given."""
     json: Path | None = None
     """Also write the results here."""
 

@@ -19,7 +19,7 @@ class Arguments(AskedRun):
     out: Path | None = None
     """The folder to write to; RUN/report if not given, where the run is a directory."""
     data: str | None = None
-    """Data to draw predictions of; the run's held-out episodes if not given."""
+    """Data to draw predictions of; the run's test episodes if not given."""
 
 
 def main(words: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from mtm.research.experiments import EXPERIMENTS
 Name = Literal[
     "table1",
     "capabilities",
+    "dynamics",
     "masking",
     "heteromodal",
     "data-efficiency",
@@ -38,7 +39,13 @@ class Arguments:
     data: tuple[str, ...] = ()
     """Files or names of data sets; those of the paper if none are given."""
     seeds: int | None = None
-    """How many; 1, 2 or 4 by scale if not given."""
+    """How many, from 0; by scale and method if not given: 1, or 5 and for slow methods 3."""
+    methods: tuple[str, ...] = ()
+    """Compute only these (mtm, s-mtm, mlp, bc10, dt, iql, ...); the page shows what is there."""
+    long: bool = False
+    """Also IQL, CQL, TD3+BC and ReBRAC with 100,000 updates (table1)."""
+    draw_only: bool = False
+    """Compute nothing: draw what is there, also results of older code."""
     engine: Literal["local", "ray"] = "local"
     """Processes of this machine, or a Ray cluster."""
     address: str | None = None
@@ -60,6 +67,9 @@ def main(words: Sequence[str]) -> None:
         arguments.scale,
         arguments.data,
         arguments.seeds,
+        arguments.methods,
+        arguments.long,
+        arguments.draw_only,
         arguments.engine,
         arguments.address,
         arguments.out,

@@ -224,9 +224,10 @@ class TrainConfig:
     complete_share: float = 0.5
     """Least share of each batch that lacks no modality, where segments differ in that."""
     validation_fraction: float = 0.05
-    """Share of the episodes that is held out; 0 for none."""
+    """Share of the episodes that is held out, half to choose checkpoints, half to report on; 0 for
+    none."""
     validation_segments: int = 4096
-    """Held-out segments that each validation looks at."""
+    """Segments of validation that each validation looks at."""
     validate_every: int = 500
     """Steps between validations."""
     checkpoint_every: int = 500

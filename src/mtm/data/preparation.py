@@ -2,10 +2,39 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import numpy as np
+
 from mtm.core.config import TrainConfig
 from mtm.core.errors import ConfigError, unknown
 from mtm.data.returns import RETURNS, add_returns
+from mtm.data.splitting import validation_and_test
 from mtm.data.trajectories import TrajectoryDataset
+
+
+class Split(NamedTuple):
+    """The episodes of a data set, by what a run does with them.
+
+    Attributes:
+        training: Learned from.
+        held_out: All others; None if none are held out.
+        validation: Those of them that choose the best checkpoint and draw its curves.
+        test: Those that are reported. An episode that is the only held-out one of its kind is in
+            both.
+    """
+
+    training: TrajectoryDataset
+    held_out: TrajectoryDataset | None = None
+    validation: TrajectoryDataset | None = None
+    test: TrajectoryDataset | None = None
+
+    @property
+    def in_both(self) -> int:
+        """How many episodes choose checkpoints and are reported too."""
+        if self.validation is None or self.test is None:
+            return 0
+        return len(np.intersect1d(self.validation.starts, self.test.starts))
 
 
 def prepare(source: TrajectoryDataset, config: TrainConfig) -> TrajectoryDataset:
@@ -24,10 +53,8 @@ def prepare(source: TrajectoryDataset, config: TrainConfig) -> TrajectoryDataset
     return source.select(names or [m.name for m in source.modalities if m.role != "reward"])
 
 
-def split(
-    prepared: TrajectoryDataset, config: TrainConfig
-) -> tuple[TrajectoryDataset, TrajectoryDataset | None]:
-    """Training and held-out episodes; none are held out for a fraction of 0.
+def split(prepared: TrajectoryDataset, config: TrainConfig) -> Split:
+    """Training, validation and test episodes; none are held out for a fraction of 0.
 
     The training ones lack what `drop` and `gaps` take away. Held-out episodes stay as they are, so
     that errors can be measured on them.
@@ -41,7 +68,10 @@ def split(
             made = RETURNS.name in prepared.names and not config.modalities
             hint = " Returns are made of rewards first: name returns." if made else ""
             raise ConfigError(f"{fault}{hint}")
-    training, held_out = prepared, None
-    if config.validation_fraction > 0:
-        training, held_out = prepared.split(config.validation_fraction, config.seed)
-    return training.without(config.drop, config.gaps, seed=config.seed), held_out
+    if config.validation_fraction == 0:
+        return Split(prepared.without(config.drop, config.gaps, seed=config.seed))
+    training, held_out = prepared.split(config.validation_fraction, config.seed)
+    parts = validation_and_test(held_out.present, held_out.starts, held_out.ends, config.seed)
+    validation, test = (held_out.subset(np.flatnonzero(part)) for part in parts)
+    left = training.without(config.drop, config.gaps, seed=config.seed)
+    return Split(left, held_out, validation, test)

@@ -25,7 +25,7 @@ from mtm.deploy.policy_file import FEATURES, VISIBLE
 from mtm.inference.engine import Arrays, dtype_of
 from mtm.inference.forward import tensors
 from mtm.inference.queries import represent
-from mtm.inference.run_data import held_out_episodes
+from mtm.inference.run_data import reported_episodes
 from mtm.masks import RandomAutoregressiveMask, RandomMask
 from mtm.models.heads import Predictions
 from mtm.runs.run import Run
@@ -48,7 +48,7 @@ def segments_to_check(run: Run, data: DataSpec | None = None) -> tuple[Arrays, s
         DataError: The data that were named cannot be used.
     """
     try:
-        episodes = held_out_episodes(run, data)
+        episodes = reported_episodes(run, data)
     except (DataError, MissingExtraError):
         if data is not None:
             raise

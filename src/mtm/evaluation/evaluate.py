@@ -1,6 +1,6 @@
 """One run, all capabilities, as numbers.
 
-Offline: prediction errors on the held-out episodes, in normalised and in raw units. In the
+Offline: prediction errors on the test episodes, in normalised and in raw units. In the
 environment: returns of behaviour cloning, of return-conditioned acting at several targets, and of
 two-stage acting, all in lockstep. What was chosen by looking at the environment (`best` of the
 sweep) is kept apart from what was not (`auto`).
@@ -9,7 +9,7 @@ sweep) is kept apart from what was not (`auto`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +31,7 @@ from mtm.data.modalities import Modality
 from mtm.data.segments import Segments
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 from mtm.inference.engine import ask
-from mtm.inference.run_data import held_out_episodes
+from mtm.inference.run_data import reported_episodes
 from mtm.masks.capabilities import NAMED_MASKS
 from mtm.runs.run import Run
 from mtm.training.validation import capabilities_of
@@ -56,9 +56,10 @@ class EvalConfig:
     Attributes:
         tasks: Of `fd`, `id`, `bc`, `rcbc`, `two_stage` and, only if it is named, `plan`.
         episodes: For each policy and target.
+        sweep_episodes: For each target of the sweep but `auto`; None: as many.
         seed: Episode e begins with seed + e.
         env_id: The environment; None: the one that the data belong to.
-        data: For the prediction errors; None: the run's held-out episodes.
+        data: For the prediction errors; None: the run's test episodes.
     """
 
     tasks: Sequence[str] = TASKS
@@ -66,6 +67,7 @@ class EvalConfig:
     seed: int = 0
     env_id: str | None = None
     data: DataSpec | None = None
+    sweep_episodes: int | None = None
 
     def __post_init__(self) -> None:
         for task in self.tasks:
@@ -73,6 +75,8 @@ class EvalConfig:
                 raise ConfigError(unknown("task", task, (*TASKS, *ON_REQUEST)))
         if self.episodes < 1:
             raise ConfigError(f"episodes must be at least 1, got {self.episodes}.")
+        if self.sweep_episodes is not None and self.sweep_episodes < 1:
+            raise ConfigError(f"sweep_episodes must be at least 1, got {self.sweep_episodes}.")
         if (fault := SEED.fault("seed", self.seed)) is not None:
             raise ConfigError(f"{fault}.")
 
@@ -109,6 +113,7 @@ def evaluate(
         "step": run.step,
         "weights": weights_digest(run.model),
         "data": absolute(config.data or run.description.data["spec"]),
+        "part": "test" if run.description.train.validation_fraction > 0 else "all",
         "environment": config.env_id or matching_environment(run.description.metadata),
         "episodes": config.episodes,
         "seed": config.seed,
@@ -200,9 +205,10 @@ def roll_out(
     if not policies:
         return {}
     try:
-        episodes = rollout(
-            policies, env_id, episodes=config.episodes, seed=config.seed, progress=progress
-        )
+        episodes: dict[str, EpisodeResults] = {}
+        for count, names in _by_episodes(policies, config).items():
+            some = {name: policies[name] for name in names}
+            episodes |= rollout(some, env_id, episodes=count, seed=config.seed, progress=progress)
     except MissingExtraError as error:
         if config.env_id is not None:
             raise
@@ -229,6 +235,16 @@ def assemble(task: str, rolls: Mapping[str, Any]) -> Any:
         "sweep": sweep,
         "best": max(sweep.values(), key=_mean_return),
     }
+
+
+def _by_episodes(names: Iterable[str], config: EvalConfig) -> dict[int, list[str]]:
+    """How many episodes -> the policies that act for so many."""
+    groups: dict[int, list[str]] = {}
+    for name in names:
+        in_sweep = name.partition("/")[2] not in ("", "auto")
+        few = config.sweep_episodes if in_sweep else None
+        groups.setdefault(few or config.episodes, []).append(name)
+    return groups
 
 
 def _mean_return(roll: Mapping[str, Any]) -> float:
@@ -262,7 +278,8 @@ def _offline(
     run: Run, config: EvalConfig, tasks: Sequence[str], say: Callable[[str], None]
 ) -> dict[str, Any]:
     try:
-        held_out = held_out_episodes(run, None if config.data is None else str(config.data))
+        spec = None if config.data is None else str(config.data)
+        test = reported_episodes(run, spec, say)
     except DataError as error:
         if config.data is not None:
             raise
@@ -271,7 +288,7 @@ def _offline(
     found: dict[str, Any] = {}
     for task in tasks:
         try:
-            found[task] = prediction_error(run, held_out, task)
+            found[task] = prediction_error(run, test, task)
         except (ConfigError, DataError) as error:
             say(f"{task} does not apply: {error}")
             found[task] = None

@@ -159,7 +159,7 @@ class StateActionEncoder(StepEncoder):
 
 
 @torch.no_grad()
-def encode_all(encoder: StepEncoder, *values: Tensor) -> Tensor:
+def encode_all(encoder: nn.Module, *values: Tensor) -> Tensor:
     """Encode a whole data set once, a bounded piece at a time: (N, *shape) to (N, features)."""
     parts = [
         encoder(*(v[start : start + ENCODED_AT_ONCE] for v in values))

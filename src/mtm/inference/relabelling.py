@@ -277,7 +277,7 @@ def training_episodes(run: Run, source: TrajectoryDataset) -> TrajectoryDataset:
         source: Its own data set.
     """
     config = run.description.train
-    training, _ = split(prepared_for(run, source), config)
+    training = split(prepared_for(run, source), config).training
     view = source.subset(np.searchsorted(source.starts, training.starts))
     for name in config.drop | config.gaps:
         if name not in source.names:  # returns, which would be made of rewards once more

@@ -1,7 +1,8 @@
-"""The data that a run was trained on, found again: all of them, or the held-out episodes."""
+"""The data that a run was trained on, found again: all of them, or the episodes held out."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -18,13 +19,16 @@ from mtm.inference.episode_batches import shown_to
 from mtm.runs.run import Run
 
 
-def held_out_episodes(run: Run, spec: DataSpec | None = None) -> TrajectoryDataset:
-    """The episodes that a run did not train on, or all of another data set.
+def reported_episodes(
+    run: Run, spec: DataSpec | None = None, say: Callable[[str], None] | None = None
+) -> TrajectoryDataset:
+    """The test episodes of a run's own data, all if it held none out; or all of another data set.
 
     Args:
         run: A trained run.
         spec: The other data set. One with the fingerprint of the run's own is the run's own,
             wherever it lies now. None: where it was.
+        say: Told where episodes that are reported have chosen the best checkpoint as well.
 
     Raises:
         DataError: The run's data cannot be found, or are no longer what it was trained on; another
@@ -32,13 +36,22 @@ def held_out_episodes(run: Run, spec: DataSpec | None = None) -> TrajectoryDatas
     """
     config = run.description.train
     source = own_data(run) if spec is None else loading.load(spec, config.reading)
-    return held_out_of(run, source) if is_own(run, source) else _all_shown_to(run, source)
+    if not is_own(run, source):
+        return _all_shown_to(run, source)
+    prepared = prepared_for(run, source)
+    parts = split(prepared, config)
+    if say is not None and parts.held_out is not None and parts.in_both:
+        say(
+            f"{parts.in_both} of {parts.held_out.num_episodes} held-out episode(s) are the only "
+            "ones of their kind: they choose the best checkpoint, and are reported too."
+        )
+    return prepared if parts.test is None else parts.test
 
 
 def held_out_of(run: Run, own: TrajectoryDataset) -> TrajectoryDataset:
     """The held-out episodes of the data set that a run was trained on; all if it held none out."""
     prepared = prepared_for(run, own)
-    held_out = split(prepared, run.description.train)[1]
+    held_out = split(prepared, run.description.train).held_out
     return prepared if held_out is None else held_out
 
 

@@ -25,7 +25,7 @@ from mtm.data.loading import DataSpec
 from mtm.data.modalities import Modality
 from mtm.data.modality_overlap import check_overlap
 from mtm.data.normalizer import Normalizer
-from mtm.data.preparation import prepare, split
+from mtm.data.preparation import Split, prepare, split
 from mtm.data.segments import Segments
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.data.verification import verify
@@ -103,8 +103,8 @@ def train(
     if fabric.is_global_zero:
         _warn_of_warmup(config)
     with silence(silent):
-        description, training, held_out = _describe(data, config, device, resume)
-    segments = Segments(training, config.model.segment_length, config.complete_share)
+        description, parts = _describe(data, config, device, resume)
+    segments = Segments(parts.training, config.model.segment_length, config.complete_share)
     check_overlap(segments)
     check_names(description.modalities)
     _check_values(config, description.modalities)
@@ -117,7 +117,7 @@ def train(
     used = [fabric.device] if fabric.device.type == "cuda" else []
     with ExitStack() as stack:
         resuming = _on_first_process(fabric, lambda: stack.enter_context(directory))
-        validator = _make_validator(held_out, description, mask)
+        validator = _make_validator(parts.validation, description, mask)
         stack.enter_context(torch.random.fork_rng(devices=used))
         trainer = MaskedTrainer(fabric, description, segments, mask, validator)
         Loop(trainer, out, resume=resuming, silent=silent, fabric=fabric).run(stop_at)
@@ -127,8 +127,8 @@ def train(
 
 def _describe(
     data: DataSpec | TrajectoryDataset, config: TrainConfig, device: DeviceConfig, resume: bool
-) -> tuple[Description, TrajectoryDataset, TrajectoryDataset | None]:
-    """Load and prepare the data: what the run will be, its training and its held-out episodes."""
+) -> tuple[Description, Split]:
+    """Load, prepare and split the data; say what the run will be."""
     source = loading.as_dataset(data, config.reading)
     loading.check_reading(source, config.reading)
     if resume or (source.blocks is not None and not source.blocks.have_digests):
@@ -136,23 +136,24 @@ def _describe(
     if source.metadata.origin is not None:
         config = replace(config, reading=source.metadata.origin.reading)
     prepared = prepare(source, config)
-    training, held_out = split(prepared, config)
-    left = prepared.with_present(training.present)  # what was taken away is not known to the run
+    parts = split(prepared, config)
+    # What was taken away is not known to the run.
+    left = prepared.with_present(parts.training.present)
     summary = summarize(source, left, config.returns)
-    normalizer = Normalizer.fit(training)
+    normalizer = Normalizer.fit(parts.training)
     description = Description(config, prepared.modalities, normalizer, summary, device.precision)
-    return description, training, held_out
+    return description, parts
 
 
 def _make_validator(
-    held_out: TrajectoryDataset | None, description: Description, mask: MaskFunction
+    validation: TrajectoryDataset | None, description: Description, mask: MaskFunction
 ) -> Validator | None:
-    """What measures the model on held-out episodes, if there are any."""
-    if held_out is None:
+    """What measures the model on the episodes of validation, if there are any."""
+    if validation is None:
         return None
     config = description.train
     return Validator(
-        held_out,
+        validation,
         description.normalizer,
         segment_length=config.model.segment_length,
         mask=mask,

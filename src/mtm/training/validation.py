@@ -1,4 +1,4 @@
-"""How good a model is on held-out episodes, without an environment.
+"""How good a model is on the episodes of validation, without an environment.
 
 Always the same segments and the same masks for a seed, so that two checkpoints compare. All errors
 are in normalised units (mean squared) or nats (discrete modalities).

@@ -16,7 +16,7 @@ from mtm.core.locks import held
 from mtm.core.plain_data import expecting, parse_object
 from mtm.data.loading import DataSpec, short
 from mtm.evaluation.report.tables import TARGETS_NOTE, NumberTable, acting_table, error_table
-from mtm.inference.run_data import held_out_episodes
+from mtm.inference.run_data import reported_episodes
 from mtm.masks.capabilities import NAMED_MASKS
 from mtm.runs.run import Run
 from mtm.runs.shared import read_evaluation
@@ -64,7 +64,7 @@ def write_report(
         run: A trained run.
         out: The folder.
         say: Takes notices of what is left out.
-        data: What predictions are drawn of, as for `held_out_episodes`.
+        data: What predictions are drawn of, as for `reported_episodes`.
 
     Raises:
         MissingExtraError: Matplotlib or Jinja is not installed.
@@ -80,7 +80,7 @@ def _write(run: Run, out: Path, say: Callable[[str], None], data: DataSpec | Non
     """Draw and write all of it."""
     sections = [_training(run, say)]
     try:
-        held_out = held_out_episodes(run, data)
+        held_out = reported_episodes(run, data, say)
     except DataError as error:
         say(f"no predictions are drawn: {error}")
     else:

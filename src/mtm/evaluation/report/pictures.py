@@ -10,13 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from mtm.core.errors import ConfigError
 from mtm.core.names import VALIDATED
 from mtm.data.modalities import Modality
 from mtm.data.segments import Segments
 from mtm.data.trajectories import TrajectoryDataset
+from mtm.evaluation.open_loop import run_open_loop
 from mtm.inference.engine import ask
-from mtm.inference.queries import forward_dynamics
 from mtm.masks.capabilities import NAMED_MASKS, Question
 from mtm.runs.run import Run
 
@@ -37,7 +36,7 @@ def training_curves(rows: Sequence[Mapping[str, float]], modalities: Sequence[Mo
     for name in (*VALIDATED, "fd_copy_last"):
         style = {"linestyle": "--", "color": TRUTH} if name == "fd_copy_last" else {}
         _curve(right, rows, f"val/{name}", name.replace("_", " "), **style)
-    right.set_title("held-out error, by capability")
+    right.set_title("error on validation episodes, by capability")
     for axes in (left, right):
         axes.set_xlabel("steps")
         axes.set_yscale("log")
@@ -103,7 +102,7 @@ def draw_mask(axes: Axes, question: Question, modalities: Sequence[Modality]) ->
 
 def open_loop(run: Run, held_out: TrajectoryDataset, horizon: int = HORIZON) -> Figure | None:
     """Forward-dynamics error against how far ahead, beside copying the last state."""
-    errors = open_loop_errors(run, held_out, horizon)
+    errors = run_open_loop(run, held_out, horizon)
     if errors is None:
         return None
     model, copied = errors
@@ -117,36 +116,6 @@ def open_loop(run: Run, held_out: TrajectoryDataset, horizon: int = HORIZON) -> 
     axes.legend(fontsize=8, frameon=False)
     _clean(axes)
     return figure
-
-
-def open_loop_errors(
-    run: Run, held_out: TrajectoryDataset, horizon: int, starts: int = 256
-) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """Normalised squared error at 1 to `horizon` steps: of the model, and of the last state.
-
-    None where no held-out episode is long enough.
-
-    Raises:
-        ConfigError: The run has not exactly one modality of numeric states and one of actions.
-    """
-    state, action = (run.modalities.only(role).name for role in ("state", "action"))
-    if run.modalities.named(state).kind == "discrete":
-        raise ConfigError(f"{state!r} holds classes, which have no normalised error.")
-    history = run.model.config.segment_length - 1
-    pool = Segments(held_out, history + horizon)
-    numbers = pool.sample(starts, seed=0)
-    batch = pool.gather(numbers)
-    whole = batch.present.all(axis=(1, 2))
-    if not whole.any():
-        return None
-    states, actions = batch.values[state][whole], batch.values[action][whole]
-    future = forward_dynamics(run, states[:, :history], actions[:, :-1])
-    std = run.normalizer.statistics[state].std
-    truth = states[:, history:]
-    axes = tuple(range(2, truth.ndim))
-    model = (((future - truth) / std) ** 2).mean(axis=(0, *axes))
-    copied = (((states[:, history - 1 : history] - truth) / std) ** 2).mean(axis=(0, *axes))
-    return model, copied
 
 
 def asked_and_got(tasks: Mapping[str, Any], *, discounted: bool = False) -> Figure | None:

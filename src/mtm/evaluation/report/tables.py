@@ -36,7 +36,7 @@ def print_held_out(run: Run, console: Console | None = None) -> None:
     if not metrics:
         console.print("nothing was measured on held-out episodes at this step")
         return
-    table = Table(title="error on held-out episodes, normalised: 1 is as good as the mean")
+    table = Table(title="error on validation episodes, normalised: 1 is as good as the mean")
     table.box, table.title_justify = SIMPLE_HEAD, "left"
     table.add_column("mask")
     table.add_column("predicted")
@@ -85,7 +85,7 @@ def error_table(tasks: Mapping[str, Any]) -> NumberTable | None:
             normalized = number(e["normalized"], ".4f")
             rows.append((TITLES[name], normalized, f"{e['raw']:.4g}", copy))
     head = ("capability", "normalised", "raw units", "copying the last state")
-    return NumberTable("prediction error on held-out episodes", head, rows) if rows else None
+    return NumberTable("prediction error on test episodes", head, rows) if rows else None
 
 
 def acting_table(tasks: Mapping[str, Any]) -> NumberTable | None:

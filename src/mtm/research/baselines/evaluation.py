@@ -50,6 +50,7 @@ def evaluate_agent(
         "step": agent.step,
         "weights": weights_digest(agent.learner),
         "data": agent.description.data["spec"],
+        "part": "test" if agent.description.config.validation_fraction > 0 else "all",
         "environment": config.env_id or matching_environment(agent.description.metadata),
         "episodes": config.episodes,
         "seed": config.seed,

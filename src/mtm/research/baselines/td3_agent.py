@@ -37,6 +37,7 @@ from mtm.research.baselines.td3_networks import (
     frozen_observer,
     head,
     make_pair,
+    run_for,
     tuned_encoder,
 )
 from mtm.research.baselines.transitions import TransitionIndex, check_modalities
@@ -63,6 +64,7 @@ class TD3Agent(nn.Module):
         run: Run | None = None,
     ) -> None:
         super().__init__()
+        run = run_for(config, run)
         self.observer = frozen_observer(config, run)
         observed = state_size if self.observer is None else self.observer.features
         policy = TD3Actor(tuned_encoder(config, run), observed, config.hidden, low, high)

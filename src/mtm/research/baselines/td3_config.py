@@ -19,17 +19,27 @@ from mtm.core.validators import (
 )
 
 Variant: TypeAlias = Literal[
-    "raw", "state-frozen", "state-finetuned", "state-action-frozen", "state-action-finetuned"
+    "raw",
+    "normalized",
+    "state-frozen",
+    "state-finetuned",
+    "state-action-frozen",
+    "state-action-finetuned",
+    "untrained-frozen",
+    "untrained-finetuned",
 ]
 
 VARIANTS: tuple[str, ...] = get_args(Variant)
 """What the networks read.
 
 - raw: actor and critics read states.
+- normalized: states less the mean of the pretrained run's data, in units of their deviation.
 - state-frozen: both read the encoding of the state by a pretrained run, which stays as it is.
 - state-finetuned: actor and critics each have an encoder, which is trained with them.
 - state-action-frozen, state-action-finetuned: the critics read the joint encoding of state and
   action, the actor that of the state.
+- untrained-frozen, untrained-finetuned: as the variants of `state-`, with the run's network and
+  normalisation, and weights that are drawn anew.
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mtm.inference.encoders import StateActionEncoder, StateEncoder
+from mtm.models.network import make_network
 from mtm.research.baselines.stacked import layers_of, linear
 from mtm.research.baselines.td3_config import TD3Config
 from mtm.research.perceptron import normalised_perceptron
@@ -98,8 +100,41 @@ class TD3Heads:
         return linear(torch.relu(linear(x, *self._second)), *self._out)
 
 
-def frozen_observer(config: TD3Config, run: Run | None) -> StateEncoder | None:
+class StateNormalizer(nn.Module):
+    """States in a run's units: less the mean, divided by the standard deviation.
+
+    Args:
+        run: A trained run with one modality of states.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        statistics = run.normalizer.statistics[run.modalities.only("state").name]
+        self.register_buffer("mean", torch.tensor(statistics.mean))
+        self.register_buffer("std", torch.tensor(statistics.std))
+        self.features = self.mean.numel()
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Raw states, (..., size), to the same shape."""
+        normalised: Tensor = (states - self.mean) / self.std
+        return normalised
+
+
+def run_for(config: TD3Config, run: Run | None) -> Run | None:
+    """The run whose encoder a variant has: with weights drawn anew, if it is an untrained one."""
+    if run is None or not config.variant.startswith("untrained-"):
+        return run
+    model = make_network(run.modalities, run.description.train.model)
+    return replace(run, model=model.eval())
+
+
+def frozen_observer(config: TD3Config, run: Run | None) -> StateEncoder | StateNormalizer | None:
     """What encodes states once and for all, if the variant has such a thing."""
+    if run is not None and config.variant == "normalized":
+        return StateNormalizer(run)
     if run is None or not config.variant.endswith("-frozen"):
         return None
     return StateEncoder(run, with_state=config.with_state)

@@ -9,6 +9,7 @@ A run is keyed by what it is, so a finished one is never repeated, and experimen
 EXPERIMENTS = {
     "table1": "mtm.research.experiments.table1",
     "capabilities": "mtm.research.experiments.capabilities",
+    "dynamics": "mtm.research.experiments.dynamics",
     "masking": "mtm.research.experiments.masking",
     "heteromodal": "mtm.research.experiments.heteromodal",
     "data-efficiency": "mtm.research.experiments.data_efficiency",

@@ -14,10 +14,16 @@ from mtm.research.experiments.heteromodal import (
     score,
 )
 from mtm.research.experiments.over_seeds import text
-from mtm.research.experiments.result_tables import Drawing, Table, claim, data_sets
+from mtm.research.experiments.result_tables import (
+    Drawing,
+    Table,
+    asked_for,
+    data_sets,
+)
 from mtm.research.experiments.runner import Result
 from mtm.research.experiments.scales import Scale
 from mtm.research.experiments.spec import RunSpec
+from mtm.research.experiments.verdicts import claim
 
 TITLE = "Data efficiency"
 
@@ -39,7 +45,7 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
     """A curve for every method."""
     sets = data_sets(results)
     rows = [
-        [d.name, f"{share:.0%}", f"{share * d.steps:,.0f}"]
+        [d.name, f"{share:.0%}", f"{share * d.steps:,.0f}", asked_for(results, d)]
         + [text(score(results, d, name, share)) for name in SERIES]
         for d in sets
         for share in labelled_shares(results, d)
@@ -59,7 +65,7 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
     picture = pictures.lines(
         out / "data-efficiency.png", panels, xlabel="share with actions", ylabel="score", log=True
     )
-    columns = ("data", "with actions", "about so many steps", *SERIES)
+    columns = ("data", "with actions", "about so many steps", "asked for", *SERIES)
     claims = [
         claim("MTM is more data efficient than the MLP", pairs(results, "MTM", "MLP"), "better"),
         *(

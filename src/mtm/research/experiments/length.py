@@ -9,11 +9,10 @@ from mtm.research.experiments import pictures, recipes
 from mtm.research.experiments.data import DataFacts
 from mtm.research.experiments.over_seeds import Number, text
 from mtm.research.experiments.result_tables import (
-    Comparison,
     Drawing,
     Table,
     Which,
-    claim,
+    asked_for,
     data_sets,
     measured,
     over_seeds,
@@ -23,6 +22,7 @@ from mtm.research.experiments.runner import Result
 from mtm.research.experiments.scales import Scale
 from mtm.research.experiments.spec import RunSpec
 from mtm.research.experiments.table1 import COLUMNS
+from mtm.research.experiments.verdicts import Comparison, claim
 
 TITLE = "Effect of the length of segments"
 
@@ -53,12 +53,14 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
     for d in sets:
         for T in lengths:
             numbers = {title: _score(results, d, T, *view) for title, view in COLUMNS.items()}
-            rows.append([d.name, str(T), *(text(n) for n in numbers.values())])
+            rows.append(
+                [d.name, str(T), asked_for(results, d), *(text(n) for n in numbers.values())]
+            )
             records += [
                 record(numbers[title], data=d.name, length=T, checkpoint=which, target=target)
                 for title, (which, target) in COLUMNS.items()
             ]
-    table = Table("RCBC score", ("data", "T", *COLUMNS), rows)
+    table = Table("RCBC score", ("data", "T", "asked for", *COLUMNS), rows)
     panels = {
         d.name: {
             "MTM": [(float(T), n) for T in lengths if (n := _score(results, d, T)) is not None]

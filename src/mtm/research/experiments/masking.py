@@ -9,11 +9,10 @@ from mtm.research.experiments import paper, pictures, recipes
 from mtm.research.experiments.data import DataFacts
 from mtm.research.experiments.over_seeds import Number, text
 from mtm.research.experiments.result_tables import (
-    Comparison,
     Drawing,
     Table,
     Which,
-    claim,
+    asked_for,
     data_sets,
     measured,
     over_seeds,
@@ -23,6 +22,7 @@ from mtm.research.experiments.runner import Result
 from mtm.research.experiments.scales import Scale
 from mtm.research.experiments.spec import RunSpec
 from mtm.research.experiments.table1 import COLUMNS
+from mtm.research.experiments.verdicts import Comparison, claim
 
 TITLE = "Impact of the masking pattern"
 
@@ -56,11 +56,12 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
     sets = data_sets(results)
     rows, records = [], []
     for d in sets:
+        asked = asked_for(results, d)
         for mask in MASKS:
             figure = _paper(d, mask)
             numbers = {title: _score(results, d, mask, *view) for title, view in COLUMNS.items()}
             shown = f"{figure.mean:.2f} ± {figure.std:.2f}" if figure else "-"
-            rows.append([d.name, mask, *(text(n) for n in numbers.values()), shown])
+            rows.append([d.name, mask, asked, *(text(n) for n in numbers.values()), shown])
             records += [
                 record(
                     numbers[title],
@@ -72,7 +73,7 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
                 )
                 for title, (which, target) in COLUMNS.items()
             ]
-    table = Table("RCBC score", ("data", "mask of training", *COLUMNS, "paper"), rows)
+    table = Table("RCBC score", ("data", "mask of training", "asked for", *COLUMNS, "paper"), rows)
     bars = {d.name: {mask: _score(results, d, mask) for mask in MASKS} for d in sets}
     picture = pictures.bars(
         out / "masking.png", {"RCBC, last checkpoint, target auto": bars}, ylabel="score"

@@ -24,6 +24,8 @@ METHODS: dict[str, str] = {
     "mlp": "mtm.research.experiments.train_masked:run",
     **dict.fromkeys(AGENTS, "mtm.research.experiments.train_agent:run"),
     "td3": "mtm.research.experiments.train_td3:run",
+    "ensemble": "mtm.research.experiments.train_dynamics:run",
+    "open-loop": "mtm.research.experiments.measure_open_loop:run",
 }
 """Name -> `module:function`, imported when first used."""
 

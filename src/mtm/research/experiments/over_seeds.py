@@ -6,18 +6,9 @@ import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-SEEDS_FOR_INTERVAL = 3
-"""Seeds that a confidence interval needs."""
-
-# Student's t, two-sided 95 %, for 1, 2, ... 30 degrees of freedom.
-_T = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-_T_BEYOND = 1.960
+from mtm.research.statistics import SEEDS_FOR_INTERVAL, students_t
 
 
 @dataclass(frozen=True)
@@ -26,15 +17,33 @@ class Number:
 
     Attributes:
         values: In the order of the seeds; at least one.
+        seeds: That they belong to; 0, 1, ... if not given.
     """
 
     values: tuple[float, ...]
+    seeds: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.seeds:
+            object.__setattr__(self, "seeds", tuple(range(len(self.values))))
+        assert len(self.seeds) == len(self.values)
 
     @classmethod
-    def of(cls, values: Iterable[float | None]) -> Number | None:
+    def of(
+        cls, values: Iterable[float | None], seeds: Iterable[int] | None = None
+    ) -> Number | None:
         """The number of the seeds that have a value; None if none has."""
-        found = tuple(value for value in values if value is not None)
-        return cls(found) if found else None
+        listed = list(values)
+        numbered = zip(range(len(listed)) if seeds is None else seeds, listed, strict=True)
+        found = [(seed, value) for seed, value in numbered if value is not None]
+        if not found:
+            return None
+        return cls(tuple(value for _, value in found), tuple(seed for seed, _ in found))
+
+    @property
+    def by_seed(self) -> dict[int, float]:
+        """Seed -> value."""
+        return dict(zip(self.seeds, self.values, strict=True))
 
     @property
     def mean(self) -> float:
@@ -52,8 +61,7 @@ class Number:
         n = len(self.values)
         if n < SEEDS_FOR_INTERVAL or self.std is None:
             return None
-        t = _T[n - 2] if n - 2 < len(_T) else _T_BEYOND
-        return t * self.std / math.sqrt(n)
+        return students_t(n - 1) * self.std / math.sqrt(n)
 
     def text(self, form: str = ".1f") -> str:
         """`mean ± std [low, high]`, as far as there are seeds."""
@@ -79,17 +87,3 @@ class Number:
 def text(number: Number | None, form: str = ".1f") -> str:
     """A number, or a dash where there is none."""
     return "-" if number is None else number.text(form)
-
-
-Lead: TypeAlias = Literal["comparable", "better", "clearly better"]
-"""How far ahead a number is: behind by no more than the larger deviation of the two; ahead;
-ahead by more than that."""
-
-
-def is_ahead(a: Number, b: Number, lead: Lead, *, higher_is_better: bool = True) -> bool:
-    """Whether `a` has this lead over `b`."""
-    std = max(a.std or 0.0, b.std or 0.0)
-    gain = a.mean - b.mean if higher_is_better else b.mean - a.mean
-    if lead == "comparable":
-        return gain >= -std
-    return gain > (std if lead == "clearly better" else 0.0)

@@ -12,20 +12,36 @@ from typing import Any
 
 from mtm.core.atomic_write import write_atomically
 from mtm.research.experiments.over_seeds import Number
-from mtm.research.experiments.result_tables import Claim, Drawing, Table, data_notes, data_sets
+from mtm.research.experiments.result_tables import Drawing, Table, data_notes, data_sets
 from mtm.research.experiments.runner import Result
 from mtm.research.experiments.scales import Scale
+from mtm.research.experiments.verdicts import (
+    PERCENT,
+    POINTS,
+    VERDICTS,
+    Claim,
+    difference_text,
+)
 
 HOW_TO_READ = (
     "`mean ± std [low, high]`: mean and standard deviation over seeds (n - 1), and the 95 % "
     "confidence interval of the mean (Student's t) where there are at least 3 seeds; one seed has "
     "neither. In pictures, dots are seeds, and bands the standard deviation. `last` is the "
     "newest checkpoint, "
-    "`best` the one with the lowest held-out loss. "
+    "`best` the one with the lowest loss on the validation episodes. Errors are of test episodes. "
     "`auto` asks for the best of the data's episode returns; \\* was chosen by looking at the "
-    "environment, and does not compare with methods that do not look. A claim holds if "
-    "it does in most of the cases that were measured; *comparable* allows the larger standard "
-    "deviation of the two."
+    "environment, and does not compare with methods that do not look."
+)
+
+VERDICTS_EXPLAINED = (
+    "Methods are compared seed by seed, and a claim is judged by the 95 % interval of the mean "
+    "difference over its cases, which count alike (Student's t; at least 3 seeds of both for every "
+    f"case). *Comparable*: the interval lies within {POINTS:g} points, of errors and times within "
+    f"{PERCENT:g} % of the other's. *Supported*: all of the interval agrees with the claim, where "
+    "`as well as` allows being worse by what is comparable. *Contradicted*: none of it does. "
+    "*Undecided*: it does not say, or there are too few seeds. Differences are ours less the "
+    "other's; of errors and times `x` is ours over the other's. `chance`: that a run of ours "
+    "is better than one of the other."
 )
 
 
@@ -56,12 +72,13 @@ def write_page(
 
 
 def _page(title: str, drawing: Drawing, results: Sequence[Result], about: Mapping[str, Any]) -> str:
-    parts = [f"# {title}"]
+    older = [_of_older_code(results)] if any(r.is_older for r in results) else []
+    parts = [*older, f"# {title}"]
     for table in drawing.tables:
         parts += [f"## {table.title}", _markdown(table)]
     parts += [f"![{picture}]({picture})" for picture in drawing.pictures]
     parts += [HOW_TO_READ, _list(drawing.notes)]
-    parts += ["## Claims of the paper", _claims(drawing.claims)]
+    parts += ["## Claims of the paper", VERDICTS_EXPLAINED, _claims(drawing.claims)]
     failed = [f"{r.spec.label}: {r.reason}" for r in results if r.reason]
     if failed:
         parts += ["## Not measured", _list(failed)]
@@ -70,20 +87,39 @@ def _page(title: str, drawing: Drawing, results: Sequence[Result], about: Mappin
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def _of_older_code(results: Sequence[Result]) -> str:
+    """The first line of a page that shows results of older code."""
+    shown = [r for r in results if r.value is not None]
+    older = [r for r in shown if r.is_older]
+    commits = {str((r.provenance or {}).get("commit") or "unknown")[:12] for r in older}
+    return (
+        f"**Of older code**: {len(older)} of the {len(shown)} results below were made by code that "
+        f"has changed since (commit {', '.join(sorted(commits))})."
+    )
+
+
 def _claims(claims: Sequence[Claim]) -> str:
     """All claims with their verdicts, then the cases of each."""
     verdicts, cases = [], []
     for number, claim in enumerate(claims, start=1):
-        good = sum(case.good for case in claim.cases)
-        share = f"{good} of {len(claim.cases)}" if claim.cases else "-"
-        verdicts.append([str(number), claim.text, claim.verdict, share])
-        cases += [
-            [str(number), c.where, f"{c.ours:.4g}", f"{c.other:.4g}", "yes" if c.good else "no"]
-            for c in claim.cases
-        ]
-    summary = Table("Claims", ("no.", "claim", "verdict", "cases"), verdicts)
-    listed = Table("Cases", ("no.", "case", "ours", "against", "true of it"), cases)
-    return _markdown(summary) + ("\n\n" + _markdown(listed) if cases else "")
+        told = [case.verdict for case in claim.cases]
+        counts = [f"{told.count(word)} {word}" for word in VERDICTS if word in told]
+        chance = "-" if claim.probability is None else f"{claim.probability:.0%}"
+        if claim.probability_interval is not None:
+            chance += " [{:.0%}, {:.0%}]".format(*claim.probability_interval)
+        shown = difference_text(claim.difference, claim.interval, is_ratio=claim.is_ratio)
+        summary = [shown, chance, ", ".join(counts) or "-"]
+        verdicts.append([str(number), claim.text, f"**{claim.verdict}**", *summary])
+        for c in claim.cases:
+            shown = difference_text(c.difference, c.interval, is_ratio=claim.is_ratio)
+            means = [f"{c.ours:.4g}", f"{c.other:.4g}", str(c.pairs)]
+            cases.append([str(number), c.where, *means, shown, c.verdict])
+    summary_of = ("no.", "claim", "verdict", "difference", "chance", "cases")
+    parts = [_markdown(Table("Claims", summary_of, verdicts))]
+    if cases:
+        columns = ("no.", "case", "ours", "against", "pairs", "difference", "verdict")
+        parts.append(_markdown(Table("Cases", columns, cases)))
+    return "\n\n".join(parts)
 
 
 def _about(results: Sequence[Result], scale: Scale, command: str) -> dict[str, Any]:
@@ -97,8 +133,11 @@ def _about(results: Sequence[Result], scale: Scale, command: str) -> dict[str, A
         "scale": scale.name,
         "seeds": sorted({r.spec.seed for r in results}),
         "episodes": sorted({n for r in results if (n := r.spec.episodes) is not None}),
+        "sweep_episodes": scale.sweep_episodes,
         "threads": scale.threads,
         "budgets": _budgets(results),
+        "of_older_code": sum(r.is_older for r in results),
+        "left_out": sum(r.value is None and r.reason is None for r in results),
         "origins": origins,
     }
 
@@ -140,11 +179,14 @@ def _provenance(about: Mapping[str, Any]) -> str:
     lines = [
         f"Command: `{about['command']}`",
         f"Scale {about['scale']}; seeds {', '.join(map(str, about['seeds']))}; "
-        f"{', '.join(map(str, about['episodes']))} episode(s) for every policy and target; "
+        f"{', '.join(map(str, about['episodes'])) or 'no'} episode(s) for every policy at `auto`, "
+        f"{about['sweep_episodes']} at the other targets of the sweep; "
         f"{about['threads']} CPU thread(s) for every run.",
         "Runs with the same data and seed share the split, the normalisation and the seeds of the "
         "episodes.",
     ]
+    if about["left_out"]:
+        lines.append(f"{about['left_out']} runs were not asked for, and have no result yet.")
     for origin in about["origins"]:
         machine, versions = origin["machine"], origin["versions"]
         told = ", ".join(f"{name} {version}" for name, version in versions.items())

@@ -1,4 +1,4 @@
-"""Bars with a dot for every seed and curves with a band of one standard deviation, as PNG files."""
+"""Bars with a dot for every seed, curves with bands, intervals and performance profiles, as PNG."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from typing import Any
 
 from mtm.core.errors import require
 from mtm.research.experiments.over_seeds import Number
+from mtm.research.statistics import Estimate
 
 OF_NAME = {"MTM": "#1c7ed6", "S-MTM": "#d9480f", "MLP": "#7f7f7f", "Heteromodal MTM": "#2b8a3e"}
 """What is in several pictures has one colour in all of them."""
+
+MOST_TICKS = 10
+TICKS = (1, 2, 5, 10, 20, 50, 100)
+"""Places of ticks on a logarithmic scale with many points."""
 
 COLOURS = ("#862e9c", "#e67700", "#0b7285", "#a61e4d", "#5c940d", "#364fc7", "#495057", "#c2255c")
 """For all others, in order."""
@@ -67,6 +72,7 @@ def lines(
     xlabel: str,
     ylabel: str,
     log: bool = False,
+    log_y: bool = False,
     levels: Mapping[str, float] | None = None,
 ) -> str:
     """Curves with bands: panel -> series -> points. Returns the name of the file.
@@ -77,6 +83,7 @@ def lines(
         xlabel: Of all panels.
         ylabel: Of all panels.
         log: Whether x is drawn on a logarithmic scale.
+        log_y: Whether heights are; bands then end at a tenth of the mean.
         levels: Panel -> height of a dashed line.
     """
     figure, axes = _figure(len(panels))
@@ -90,17 +97,55 @@ def lines(
             stds = [n.std or 0.0 for _, n in points]
             colour = colours[name]
             ax.plot(xs, means, color=colour, marker="o", ms=3, lw=1.2, label=name)
-            low = [m - s for m, s in zip(means, stds, strict=True)]
+            least = [m / 10 if log_y else m - s for m, s in zip(means, stds, strict=True)]
+            low = [max(m - s, x) for m, s, x in zip(means, stds, least, strict=True)]
             high = [m + s for m, s in zip(means, stds, strict=True)]
             ax.fill_between(xs, low, high, color=colour, alpha=0.15, lw=0)
         if levels and title in levels:
             ax.axhline(levels[title], color="#333333", ls="--", lw=1)
         if log and ax.lines:  # an empty panel has no logarithm
+            xs = sorted({x for points in series.values() for x, _ in points})
             ax.set_xscale("log", subs=())
-            ax.set_xticks(sorted({x for points in series.values() for x, _ in points}))
+            ax.set_xticks(xs if len(xs) < MOST_TICKS else [x for x in TICKS if x in xs])
             ax.xaxis.set_major_formatter("{x:g}")
+        if log_y and ax.lines:
+            ax.set_yscale("log")
         ax.set_xlabel(xlabel, fontsize=8)
         _finish(ax, title, ylabel)
+    return _save(figure, file)
+
+
+def intervals(file: Path, estimates: Mapping[str, Estimate], *, xlabel: str) -> str:
+    """A dot with its interval for each name, below each other. Returns the name of the file."""
+    figure, (ax,) = _figure(1)
+    figure.set_figheight(max(0.26 * len(estimates) + 1.0, 2.0))
+    colours = _colours(estimates)
+    for place, (name, found) in enumerate(estimates.items()):
+        if found.interval is not None:
+            ax.plot(found.interval, (place, place), color=colours[name], lw=5, alpha=0.35)
+        ax.plot(found.value, place, "o", color=colours[name], ms=5)
+    ax.set_yticks(range(len(estimates)), list(estimates))
+    ax.invert_yaxis()
+    ax.grid(axis="x", lw=0.4, alpha=0.5)
+    ax.set_xlabel(xlabel, fontsize=8)
+    _finish(ax, "", "")
+    return _save(figure, file)
+
+
+def profiles(
+    file: Path, levels: Sequence[float], shares: Mapping[str, Sequence[float]], *, xlabel: str
+) -> str:
+    """The share of runs above each level, a curve for each name. Returns the name of the file."""
+    figure, (ax,) = _figure(1)
+    colours = _colours(shares)
+    others = [name for name in shares if name not in OF_NAME]
+    for name, heights in shares.items():
+        turn = 0 if name in OF_NAME else others.index(name) // len(COLOURS)
+        style = {"ls": ("-", "--", ":")[turn % 3], "lw": 2.4 if name in OF_NAME else 1.2}
+        ax.plot(levels, heights, color=colours[name], label=name, **style)
+    ax.set_ylim(-0.02, 1.02)
+    ax.set_xlabel(xlabel, fontsize=8)
+    _finish(ax, "performance profile", "share of runs above")
     return _save(figure, file)
 
 

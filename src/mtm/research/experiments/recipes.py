@@ -43,6 +43,18 @@ EVALUATION_SEED = 1000
 """The first episode's seed, the same for all methods."""
 
 
+def seeds_of(spec: RunSpec, scale: Scale) -> int:
+    """How many seeds a run is wanted of: the slow methods have fewer.
+
+    TD3 on raw states has all of them, as all others are measured by where it ends; a pretraining
+    has as many as the agents that read it.
+    """
+    if spec.settings.get("td3", {}).get("variant") == "raw":
+        return scale.seeds
+    is_pretraining = spec.method == "mtm" and "evaluate" not in spec.settings
+    return scale.slow_seeds if is_pretraining else scale.seeds_of(spec.method)
+
+
 def masked(
     scale: Scale,
     data: str,
@@ -92,14 +104,20 @@ def mlp(
     )
 
 
-def agent(scale: Scale, data: str, seed: int, method: str) -> RunSpec:
-    """One of `mtm.research.baselines.AGENTS`."""
+def agent(
+    scale: Scale, data: str, seed: int, method: str, *, updates: int | None = None
+) -> RunSpec:
+    """One of `mtm.research.baselines.AGENTS`; with so many updates, if that is said."""
+    config = replace(agent_config(method, scale.preset), seed=seed)
+    if updates is not None:
+        config = replace(config, steps=updates, checkpoint_every=max(updates // 10, 1))
     settings = {
-        "agent": replace(agent_config(method, scale.preset), seed=seed).to_json(),
+        "agent": config.to_json(),
         "evaluate": _evaluation(scale, ()),
         "threads": scale.threads,
     }
-    return RunSpec(method, data, seed, settings, _label(data, NAMES[method], seed))
+    name = NAMES[method] if updates is None else f"{NAMES[method]}, {updates:,} updates"
+    return RunSpec(method, data, seed, settings, _label(data, name, seed))
 
 
 def _trained(
@@ -137,7 +155,8 @@ def _merged(config: TrainConfig, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _evaluation(scale: Scale, tasks: tuple[str, ...]) -> dict[str, Any]:
     told = {"tasks": tasks} if tasks else {}
-    return {**told, "episodes": scale.episodes, "seed": EVALUATION_SEED}
+    episodes = {"episodes": scale.episodes, "sweep_episodes": scale.sweep_episodes}
+    return {**told, **episodes, "seed": EVALUATION_SEED}
 
 
 def _label(data: str, name: str, seed: int) -> str:

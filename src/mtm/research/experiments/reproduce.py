@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
@@ -17,11 +18,11 @@ from mtm.core.errors import ConfigError, DataError, RunError, require, unknown
 from mtm.core.locks import locked
 from mtm.core.plain_data import expecting
 from mtm.data.loading import DataSpec, absolute
-from mtm.research.experiments import EXPERIMENTS
+from mtm.research.experiments import EXPERIMENTS, recipes
 from mtm.research.experiments.engines import Engine, LocalEngine, RayEngine
-from mtm.research.experiments.methods import EXTRAS
+from mtm.research.experiments.methods import EXTRAS, METHODS
 from mtm.research.experiments.page import write_page
-from mtm.research.experiments.runner import RunState, plan, results, run_all
+from mtm.research.experiments.runner import OVER, RunState, plan, results, run_all
 from mtm.research.experiments.scales import SCALES, Scale
 from mtm.research.experiments.spec import RunSpec
 from mtm.research.experiments.view import View
@@ -36,6 +37,9 @@ class Order:
         scale: `smoke`, `cpu` or `paper`.
         data: For all of them; empty: what each is meant for.
         seeds: How many; None: the scale's.
+        methods: Which to compute; empty: all. The pages show what is there of the others.
+        long: Whether `table1` has the RL agents with many updates, too.
+        draw_only: Whether to compute nothing.
         engine: `local` or `ray`.
         address: Of a Ray cluster.
         out: Where runs and results go.
@@ -45,6 +49,9 @@ class Order:
     scale: str = "cpu"
     data: Sequence[DataSpec] = ()
     seeds: int | None = None
+    methods: Sequence[str] = ()
+    long: bool = False
+    draw_only: bool = False
     engine: Literal["local", "ray"] = "local"
     address: str | None = None
     out: Path = Path("results")
@@ -71,9 +78,9 @@ def reproduce(order: Order, console: Console) -> list[Path]:
     for name in empty:
         console.print(f"{name} is left out: it needs --data, {modules[name].NEEDED}.")
     out, specs = order.out.resolve(), [spec for specs in listed.values() for spec in specs]
-    _check_extras(specs)
+    _check_extras([spec for spec in specs if _is_wanted(order, spec)])
     with writing_to(out):
-        states = plan(specs, out)
+        states = plan(specs, out, partial(_is_wanted, order))
     _check_data(states)
     _compute(states, order, console)
     pages = []
@@ -97,7 +104,17 @@ def _scale(order: Order) -> Scale:
         raise ConfigError(unknown("scale", order.scale, SCALES))
     if order.seeds is not None and order.seeds < 1:
         raise ConfigError(f"--seeds must be at least 1, got {order.seeds}.")
-    return SCALES[order.scale]
+    for method in order.methods:
+        if method not in METHODS:
+            raise ConfigError(unknown("method", method, METHODS))
+    scale = SCALES[order.scale]
+    if order.seeds is not None:
+        scale = replace(scale, seeds=order.seeds, slow_seeds=order.seeds)
+    return replace(scale, long=scale.long or order.long)
+
+
+def _is_wanted(order: Order, spec: RunSpec) -> bool:
+    return not order.draw_only and (not order.methods or spec.method in order.methods)
 
 
 def _module(name: str) -> ModuleType:
@@ -108,8 +125,8 @@ def _module(name: str) -> ModuleType:
 
 def _runs(name: str, module: ModuleType, scale: Scale, order: Order) -> list[RunSpec]:
     data = [absolute(spec) for spec in order.data or module.DATA[scale.name]]
-    runs: list[RunSpec] = module.runs(scale, data, order.seeds or scale.seeds)
-    return runs
+    listed: list[RunSpec] = module.runs(scale, data, max(scale.seeds, scale.slow_seeds))
+    return [spec for spec in listed if spec.seed < recipes.seeds_of(spec, scale)]
 
 
 def _check_extras(specs: Sequence[RunSpec]) -> None:
@@ -126,7 +143,7 @@ def _check_data(states: Sequence[RunState]) -> None:
 
 
 def _compute(states: Sequence[RunState], order: Order, console: Console) -> None:
-    if all(state.status in ("done", "failed") for state in states):
+    if all(state.status in OVER for state in states):
         return
     engine: Engine
     if order.engine == "ray":
@@ -167,4 +184,7 @@ def command(name: str, order: Order) -> str:
     words = ["mtm", "reproduce", name, "--scale", order.scale]
     words += ["--data", *map(str, order.data)] if order.data else []
     words += ["--seeds", str(order.seeds)] if order.seeds is not None else []
+    words += ["--methods", *order.methods] if order.methods else []
+    words += ["--long"] if order.long else []
+    words += ["--draw-only"] if order.draw_only else []
     return shlex.join(words)

@@ -1,17 +1,20 @@
-"""What an experiment makes of its results: numbers, tables for people, claims."""
+"""What an experiment makes of its results: numbers and tables for people."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, Literal, TypeAlias, get_args
 
+from mtm.control.scores import score
 from mtm.core.names import CAPABILITIES, PREDICTION_TASKS
+from mtm.data.environment_ids import is_adroit
 from mtm.research.experiments.data import DataFacts
-from mtm.research.experiments.over_seeds import Lead, Number, is_ahead
+from mtm.research.experiments.over_seeds import Number
 from mtm.research.experiments.runner import Result
+from mtm.research.experiments.verdicts import Claim
 
-Verdict: TypeAlias = Literal["holds", "does not hold", "not measured"]
 Which: TypeAlias = Literal["last", "best"]
 CHECKPOINTS: tuple[Which, ...] = get_args(Which)
 ERRORS = tuple(task for task in CAPABILITIES if task in PREDICTION_TASKS)
@@ -25,32 +28,6 @@ class Table:
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
-
-
-@dataclass(frozen=True)
-class Case:
-    """One comparison that a claim is about.
-
-    Attributes:
-        where: Data set, task or both.
-        ours: Mean over seeds.
-        other: The same of what it is compared with.
-        good: Whether the claim is true of it.
-    """
-
-    where: str
-    ours: float
-    other: float
-    good: bool
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claim of the paper, and what these results say to it."""
-
-    text: str
-    verdict: Verdict
-    cases: tuple[Case, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,41 +49,12 @@ class Drawing:
     notes: Sequence[str] = field(default=())
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Two numbers that a claim compares, and where they are from."""
-
-    where: str
-    ours: Number | None
-    other: Number | None
-    higher_is_better: bool = True
-
-
-def claim(text: str, pairs: Iterable[Comparison], lead: Lead = "comparable") -> Claim:
-    """Whether something holds in most of the cases that were measured.
-
-    Args:
-        text: The claim.
-        pairs: The cases.
-        lead: What ours must have over the other.
-    """
-    cases = []
-    for pair in pairs:
-        if pair.ours is None or pair.other is None:
-            continue
-        good = is_ahead(pair.ours, pair.other, lead, higher_is_better=pair.higher_is_better)
-        cases.append(Case(pair.where, pair.ours.mean, pair.other.mean, good))
-    if not cases:
-        return Claim(text, "not measured")
-    most = 2 * sum(case.good for case in cases) > len(cases)
-    return Claim(text, "holds" if most else "does not hold", tuple(cases))
-
-
 def over_seeds(
     results: Iterable[Result], pick: Callable[[Mapping[str, Any]], float | None]
 ) -> Number | None:
     """One number of every finished run of some that differ by their seed."""
-    return Number.of(pick(result.value) for result in results if result.value is not None)
+    found = [(r.spec.seed, pick(r.value)) for r in results if r.value is not None]
+    return Number.of([value for _, value in found], [seed for seed, _ in found])
 
 
 def measured(
@@ -137,6 +85,20 @@ def measured(
         return None if earned is None else float(earned)
 
     return pick
+
+
+def asked_for(results: Iterable[Result], data: DataFacts, task: str = "rcbc") -> str:
+    """The return that `auto` asks for on a data set, and what it would score, if that is known."""
+    asked = []
+    for result in results:
+        found = (result.value or {}).get("last", {}).get("tasks", {}).get(task)
+        if result.data == data and found and (found.get("auto") or {}).get("target") is not None:
+            asked.append(float(found["auto"]["target"]))
+    if not asked:
+        return "-"
+    mean = fmean(asked)
+    earns = None if is_adroit(data.env_id) else score(data.env_id, mean)
+    return f"{mean:,.0f}" + ("" if earns is None else f", score {float(earns):.1f}")
 
 
 def data_sets(results: Iterable[Result]) -> list[DataFacts]:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from mtm.core.errors import DataError, RunError
 from mtm.core.locks import locked
 from mtm.core.plain_data import expecting
+from mtm.research.experiments.code_digest import code_digest, with_needs
 from mtm.research.experiments.data import DataFacts, facts
 from mtm.research.experiments.engines import Engine, Finished
 from mtm.research.experiments.execute import fail, read, write
@@ -20,7 +21,9 @@ SECONDS_BETWEEN_LOOKS = 0.5
 SECONDS_UNTIL_NEXT_TRY = 2.0
 """Before looking again at a run that another process computes."""
 
-Status = Literal["queued", "submitted", "elsewhere", "done", "failed"]
+Status = Literal["queued", "submitted", "elsewhere", "done", "failed", "left out"]
+OVER = ("done", "failed", "left out")
+"""Statuses that do not change any more."""
 
 
 @dataclass
@@ -30,11 +33,12 @@ class RunState:
     Attributes:
         spec: What it is.
         data: Its data set; None if that cannot be had.
-        folder: Its directory; None without data.
+        folder: Its directory; None without data. Where only an older result is there, that one's.
         needs: Places in the list of the runs that it needs.
         status: `submitted` to the engine, which may still queue it.
         reason: Why it failed.
         again: When to try again, by the clock of `time.monotonic`.
+        is_older: Whether the result was made by older code.
     """
 
     spec: RunSpec
@@ -44,6 +48,7 @@ class RunState:
     status: Status = "queued"
     reason: str | None = None
     again: float = 0.0
+    is_older: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,8 @@ class Result:
         data: Its data set; None if that cannot be had.
         value: What its method returned; None if it failed.
         provenance: Commit, versions and machine behind the value.
-        reason: Why there is no value.
+        reason: Why there is no value; None also where it was not asked for.
+        is_older: Whether older code made it.
     """
 
     spec: RunSpec
@@ -63,12 +69,21 @@ class Result:
     value: Mapping[str, Any] | None
     provenance: Mapping[str, Any] | None
     reason: str | None
+    is_older: bool = False
 
 
-def plan(specs: Iterable[RunSpec], out: Path) -> list[RunState]:
+def plan(
+    specs: Iterable[RunSpec], out: Path, wanted: Callable[[RunSpec], bool] = lambda spec: True
+) -> list[RunState]:
     """Give every run its directory, and list those that it needs before it; equal runs are one.
 
     Data sets are loaded here, once, so that a download happens before the runs that wait for it.
+
+    Args:
+        specs: What to run.
+        out: Where to.
+        wanted: Which of them to compute, with what they need. Of the others the newest result is
+            taken, also one of older code; without any they are left out.
     """
     states: list[RunState] = []
     places: dict[str, int] = {}
@@ -81,11 +96,13 @@ def plan(specs: Iterable[RunSpec], out: Path) -> list[RunState]:
             states.append(_begin(spec, needs, out / "runs"))
         return places[identity]
 
-    for spec in specs:
+    listed = list(specs)
+    for spec in listed:
         place(spec)
+    computed = {places[_identity(s)] for spec in listed if wanted(spec) for s in with_needs(spec)}
     with locked(_made(out) / ".lock"):
-        for state in states:
-            _prepare(state, states)
+        for number, state in enumerate(states):
+            _prepare(state, states, compute=number in computed)
     return states
 
 
@@ -108,7 +125,7 @@ def run_all(
                 engine.submit(state.folder, state.spec.threads)
                 state.status = "submitted"
         look(states)
-        if all(state.status in ("done", "failed") for state in states):
+        if all(state.status in OVER for state in states):
             return
         if any(state.status == "submitted" for state in states):
             for finished in engine.wait(SECONDS_BETWEEN_LOOKS):
@@ -129,7 +146,7 @@ def results(specs: Iterable[RunSpec], states: Sequence[RunState]) -> list[Result
             content = read(file)
             with expecting(file, RunError, f"Delete {state.folder} to compute it again."):
                 value, provenance = {**content["result"]}, {**content["provenance"]}
-        gathered.append(Result(spec, state.data, value, provenance, state.reason))
+        gathered.append(Result(spec, state.data, value, provenance, state.reason, state.is_older))
     return gathered
 
 
@@ -138,7 +155,8 @@ def _begin(spec: RunSpec, needs: tuple[int, ...], folder: Path) -> RunState:
         data = facts(spec.data)
     except DataError as error:
         return RunState(spec, None, None, needs, "failed", f"no data: {error}")
-    return RunState(spec, data, folder / spec.key(data.fingerprint), needs)
+    key = f"{spec.key(data.fingerprint)}-{code_digest(spec)}"
+    return RunState(spec, data, folder / key, needs)
 
 
 def _made(folder: Path) -> Path:
@@ -146,12 +164,16 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _prepare(state: RunState, states: Sequence[RunState]) -> None:
+def _prepare(state: RunState, states: Sequence[RunState], *, compute: bool) -> None:
     """Make a run's directory, or see that its result is there."""
     if state.folder is None or state.data is None:
         return
     if (state.folder / "result.json").exists():
         state.status = "done"
+    elif not compute:
+        older = _older(state.folder)
+        state.status = "left out" if older is None else "done"
+        state.folder, state.is_older = older or state.folder, older is not None
     elif not (state.folder / "spec.json").exists():
         keys = [folder.name for i in state.needs if (folder := states[i].folder) is not None]
         content = {
@@ -160,6 +182,17 @@ def _prepare(state: RunState, states: Sequence[RunState]) -> None:
             "needs": keys,
         }
         write(_made(state.folder) / "spec.json", content)
+
+
+def _older(folder: Path) -> Path | None:
+    """The directory of the newest result of the same run by other code."""
+    key = folder.name.partition("-")[0]
+    found = [
+        file
+        for same in (key, f"{key}-*")  # the first is of before the code was part of the name
+        for file in folder.parent.glob(f"{same}/result.json")
+    ]
+    return max(found, key=lambda file: file.stat().st_mtime).parent if found else None
 
 
 def _is_ready(state: RunState, states: Sequence[RunState]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -11,20 +11,20 @@ from mtm.research.experiments import paper, pictures, recipes
 from mtm.research.experiments.data import DataFacts
 from mtm.research.experiments.over_seeds import Number, text
 from mtm.research.experiments.result_tables import (
-    Claim,
-    Comparison,
     Drawing,
     Table,
     Which,
-    claim,
+    asked_for,
     data_sets,
     measured,
     over_seeds,
     record,
 )
 from mtm.research.experiments.runner import Result
-from mtm.research.experiments.scales import Scale
+from mtm.research.experiments.scales import LONG, Scale
 from mtm.research.experiments.spec import RunSpec
+from mtm.research.experiments.verdicts import Claim, Comparison, claim
+from mtm.research.statistics import Scores, interquartile_mean_of, performance_profile
 
 TITLE = "Offline RL (Table 1)"
 
@@ -46,6 +46,7 @@ METHODS = {
     "cql": ("CQL", "cql", "cql"),
     "iql": ("IQL", "iql", "iql"),
     "rebrac": ("ReBRAC", "rebrac", "rebrac"),
+    **{f"{m}_longer": (f"{recipes.NAMES[m]}, longer", m, m) for m in LONG},
     "mopo": ("MOPO", "mopo", "mopo"),
     "mtm": ("MTM", "mtm", "rcbc"),
 }
@@ -58,15 +59,16 @@ nearer to MTM in time."""
 ON_TARGETS = ("rcbc", "dt")
 """Tasks that act on a target; the others have one number, shown under `auto`."""
 
-AVERAGES = ("ours", "paper", "published")
+AVERAGES = ("mean of the sets", "interquartile mean [interval]", "paper", "published")
 """Columns of the table of averages."""
+
+LEVELS = tuple(range(0, 121, 2))
+"""Scores at which performance profiles are drawn."""
 
 COLUMNS: dict[str, tuple[Which, str]] = {
     "last, auto": ("last", "auto"),
-    "last, fixed": ("last", "fixed"),
     "last, best of sweep*": ("last", "best"),
     "best checkpoint, auto": ("best", "auto"),
-    "best checkpoint, fixed": ("best", "fixed"),
     "best checkpoint, best of sweep*": ("best", "best"),
 }
 """Title -> checkpoint and target."""
@@ -82,12 +84,16 @@ def runs(scale: Scale, data: Sequence[str], seeds: int) -> list[RunSpec]:
             longer = {"steps": LONGER * scale.train.steps}
             listed.append(recipes.mlp(scale, d, seed, "rcbc", changes=longer, name="MLP, longer,"))
             listed += [recipes.agent(scale, d, seed, m) for m in AGENTS]
+            if scale.long:
+                updates = scale.long_updates
+                listed += [recipes.agent(scale, d, seed, m, updates=updates) for m in LONG]
     return listed
 
 
 def draw(results: Sequence[Result], out: Path) -> Drawing:
     """A row for every method, beside the paper's score."""
     sets = data_sets(results)
+    listed = {name: title for name, (title, _, _) in METHODS.items() if _of(results, name)}
     records = [
         record(
             score(results, d, name, which, target),
@@ -98,34 +104,17 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
             paper=_paper(d, name),
         )
         for d in sets
-        for name in METHODS
+        for name in listed
         for which, target in COLUMNS.values()
     ]
-    bars = {
-        d.name: {title: score(results, d, name) for name, (title, _, _) in METHODS.items()}
-        for d in sets
-    }
-    picture = pictures.bars(
-        out / "table1.png", {"score, last checkpoint, target auto": bars}, ylabel="score"
-    )
-    rows = [row for d in sets for row in _rows(results, d)]
-    table = Table("Scores", ("data", "method", *COLUMNS, "paper"), rows)
-    averages = Table("Averages", ("method", "sets", *AVERAGES), _averages(results, sets))
-    notes = (
-        "Score: D4RL's normalised one; for Adroit, steps with the goal achieved.",
-        f"All MLPs take as many steps as MTM, in a fraction of its time; the longer RvS {LONGER} "
-        "times as many. The agents get about as much time as MTM, far less than in their "
-        "publications (1,000,000 steps of CQL, IQL, TD3+BC and ReBRAC, 3,000,000 of MOPO) unless "
-        "the scale is `paper`. All steps and times are below.",
-        "One setting of each method for all sets, where those of ReBRAC, MOPO and the "
-        "Trajectory Transformer's plans were published set by set.",
-        recipes.WHAT_ACTING_SEES,
-        "Averages: ours over the sets above (last checkpoint, target auto); the paper's and the "
-        "published ones over its nine sets (D4RL, v2): the last checkpoint of CORL's runs, MOPO "
-        "by OfflineRL-Kit, Trajectory Transformer and MTM by their authors (MTM's appendix comes "
-        "to 80.3). They compare only where the sets are the same.",
-    )
-    return Drawing([table, averages], records, _claims(results, sets), [picture], notes)
+    rows = [_row(results, d, name) for d in sets for name in listed]
+    columns = ("data", "method", "seeds", "asked for", *COLUMNS, "seconds of training", "paper")
+    tables = [
+        Table("Scores", columns, rows),
+        Table("Averages", ("method", "sets", *AVERAGES), _averages(results, sets, listed)),
+    ]
+    pictures_of = _pictures(results, sets, listed, out)
+    return Drawing(tables, records, _claims(results, sets), pictures_of, _notes(results))
 
 
 def score(
@@ -136,29 +125,97 @@ def score(
     target: str = "auto",
 ) -> Number | None:
     """The score of a method, by the paper's name for it."""
-    _, method, task = METHODS[name]
+    _, _, task = METHODS[name]
     if task not in ON_TARGETS and target != "auto":
         return None
-    mine = [
-        r
-        for r in results
-        if r.data == data
-        and r.spec.method == method
-        and (method != "mlp" or r.spec.settings["evaluate"]["tasks"] == [task])
-    ]
-    if name in ("rvs", "rvs_longer"):
-        budgets = sorted({r.spec.steps or 0 for r in mine})  # the usual one, and the longer
-        mine = [r for r in mine if r.spec.steps == budgets[-1 if name == "rvs_longer" else 0]]
+    mine = [r for r in _of(results, name) if r.data == data]
     return over_seeds(mine, measured(task, which, target))
 
 
-def _rows(results: Sequence[Result], data: DataFacts) -> list[list[str]]:
-    return [
-        [data.name, title]
-        + [text(score(results, data, name, *column)) for column in COLUMNS.values()]
-        + [_shown(_paper(data, name))]
-        for name, (title, _, _) in METHODS.items()
+def _of(results: Sequence[Result], name: str) -> list[Result]:
+    """The runs of a method; of those with two budgets, the shorter or the longer ones."""
+    _, method, task = METHODS[name]
+    mine = [
+        r
+        for r in results
+        if r.spec.method == method
+        and (method != "mlp" or r.spec.settings["evaluate"]["tasks"] == [task])
     ]
+    budgets = sorted({r.spec.steps or 0 for r in mine})
+    if name.endswith("_longer"):
+        return [r for r in mine if len(budgets) > 1 and r.spec.steps == budgets[-1]]
+    return [r for r in mine if r.spec.steps == budgets[0]]
+
+
+def _row(results: Sequence[Result], data: DataFacts, name: str) -> list[str]:
+    title, _, task = METHODS[name]
+    mine = [r for r in _of(results, name) if r.data == data]
+    found = score(results, data, name)
+    seconds = Number.of(r.value.get("seconds") for r in mine if r.value is not None)
+    return [
+        data.name,
+        title,
+        "0" if found is None else str(len(found.values)),
+        asked_for(mine, data, task) if task in ON_TARGETS else "-",
+        *(text(score(results, data, name, *column)) for column in COLUMNS.values()),
+        "-" if seconds is None else f"{seconds.mean:,.0f}",
+        _shown(_paper(data, name)),
+    ]
+
+
+def _notes(results: Sequence[Result]) -> list[str]:
+    updates = {r.spec.steps for name in LONG for r in _of(results, f"{name}_longer")}
+    longer = f" ({', '.join(f'{n:,}' for n in sorted(filter(None, updates)))} updates)"
+    return [
+        "Score: D4RL's normalised one; for Adroit, steps with the goal achieved.",
+        "Asked for: the return that `auto` asks for, the best episode of the data, and its score. "
+        "A method that obeys earns that much, and no more.",
+        f"All MLPs take as many steps as MTM, in a fraction of its time; the longer RvS {LONGER} "
+        "times as many. The agents get about as much time as MTM, far less than in their "
+        "publications (1,000,000 steps of CQL, IQL, TD3+BC and ReBRAC, 3,000,000 of MOPO) unless "
+        "the scale is `paper`"
+        + (f"; those called longer get more{longer}" if updates else "; `--long` adds longer ones")
+        + ". All steps and times are below.",
+        "One setting of each method for all sets, where those of ReBRAC, MOPO and the "
+        "Trajectory Transformer's plans were published set by set.",
+        recipes.WHAT_ACTING_SEES,
+        "Averages are of the last checkpoint at the target `auto`, over all sets and seeds; the "
+        "interval of the interquartile mean is a bootstrap of the seeds of each set. The paper's "
+        "and the "
+        "published ones are over its nine sets (D4RL, v2): the last checkpoint of CORL's runs, "
+        "MOPO by OfflineRL-Kit, Trajectory Transformer and MTM by their authors (MTM's appendix "
+        "comes to 80.3). They compare only where the sets are the same.",
+        "Performance profile: the share of runs that score more; every set counts alike.",
+    ]
+
+
+def _pictures(
+    results: Sequence[Result], sets: Sequence[DataFacts], listed: Mapping[str, str], out: Path
+) -> list[str]:
+    bars = {
+        d.name: {title: score(results, d, name) for name, title in listed.items()} for d in sets
+    }
+    known = {
+        title: found for name, title in listed.items() if (found := _by_set(results, sets, name))
+    }
+    means = {title: interquartile_mean_of(found) for title, found in known.items()}
+    shares = {title: performance_profile(found, LEVELS) for title, found in known.items()}
+    xlabel = "interquartile mean of the scores, 95 % interval where there are 3 seeds"
+    return [
+        pictures.bars(
+            out / "table1.png", {"score, last checkpoint, target auto": bars}, ylabel="score"
+        ),
+        pictures.intervals(out / "table1-intervals.png", means, xlabel=xlabel),
+        pictures.profiles(out / "table1-profiles.png", LEVELS, shares, xlabel="score"),
+    ]
+
+
+def _by_set(
+    results: Sequence[Result], sets: Sequence[DataFacts], name: str
+) -> dict[str, tuple[float, ...]]:
+    """Set -> the scores of the seeds, where there are any."""
+    found = {d.name: score(results, d, name) for d in sets}
+    return {name: number.values for name, number in found.items() if number is not None}
 
 
 def _claims(results: Sequence[Result], sets: Sequence[DataFacts]) -> list[Claim]:
@@ -171,8 +228,14 @@ def _claims(results: Sequence[Result], sets: Sequence[DataFacts]) -> list[Claim]
         claim("MTM's RCBC outperforms DT", pairs("dt"), "better"),
         claim("MTM's RCBC outperforms RvS", pairs("rvs"), "better"),
         claim(f"... and RvS of {LONGER} times the steps", pairs("rvs_longer"), "better"),
-        claim("MTM is competitive with CQL", pairs("cql")),
-        claim("MTM is competitive with IQL", pairs("iql")),
+        claim("MTM's RCBC outperforms 10 %BC", pairs("bc10"), "better"),
+        claim("MTM acts as well as CQL", pairs("cql")),
+        claim("MTM acts as well as IQL", pairs("iql")),
+        *(
+            claim(f"... and as {METHODS[name][0]}", pairs(name))
+            for name in (f"{m}_longer" for m in LONG)
+            if _of(results, name)
+        ),
     ]
 
 
@@ -184,13 +247,22 @@ def _shown(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
-def _averages(results: Sequence[Result], sets: Sequence[DataFacts]) -> list[list[str]]:
+def _averages(
+    results: Sequence[Result], sets: Sequence[DataFacts], listed: Mapping[str, str]
+) -> list[list[str]]:
     """Of each method: over how many sets, ours, the paper's, the published one."""
     rows = []
-    for name, (title, _, _) in METHODS.items():
-        found = [score(results, d, name) for d in sets]
-        means = [number.mean for number in found if number is not None]
-        ours = f"{fmean(means):.1f}" if means else "-"
+    for name, title in listed.items():
+        found = _by_set(results, sets, name)
+        ours = ["-", "-"]
+        if found:
+            ours = [f"{fmean(map(fmean, found.values())):.1f}", _estimate(found)]
         others = (paper.TABLE_1_AVERAGE.get(name), paper.PUBLISHED_AVERAGE.get(name))
-        rows.append([title, str(len(means)), ours, *map(_shown, others)])
+        rows.append([title, str(len(found)), *ours, *map(_shown, others)])
     return rows
+
+
+def _estimate(scores: Scores) -> str:
+    found = interquartile_mean_of(scores)
+    ends = "" if found.interval is None else " [{:.1f}, {:.1f}]".format(*found.interval)
+    return f"{found.value:.1f}{ends}"

@@ -8,7 +8,9 @@ from typing import Any
 
 from mtm.core.errors import RunError
 from mtm.evaluation.evaluate import EvalConfig
-from mtm.research.baselines import AgentConfig, evaluate_agent, train_agent
+from mtm.research.baselines.agent_training import train_agent
+from mtm.research.baselines.evaluation import evaluate_agent
+from mtm.research.baselines.settings import AgentConfig
 from mtm.research.experiments.methods import Stopped
 from mtm.research.experiments.spec import RunSpec
 from mtm.runs import checkpoint

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from mtm.core.errors import RunError
 from mtm.research.baselines.td3_curve import CURVE_FILE
-from mtm.research.experiments.runner import RunState
+from mtm.research.experiments.runner import OVER, RunState
 from mtm.research.experiments.spec import RunSpec
 from mtm.training.trackers import read_metrics
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 24
 """Rows of the live table; the runs under way and the failed ones come first."""
 
-ORDER = ("running", "elsewhere", "failed", "queued", "done")
+ORDER = ("running", "elsewhere", "failed", "queued", "done", "left out")
 WORDS = {"elsewhere": "running in another process"}
 STYLES = {"running": "bold", "failed": "red", "done": "green"}
 SECONDS_BETWEEN_DRAWINGS = 0.5
@@ -61,9 +61,9 @@ class View:
                 self._live.update(_table(states, phases), refresh=True)
                 self._drawn = time.monotonic()
             return
-        over = sum(phase in ("done", "failed") for phase in phases)
+        over = sum(phase in OVER for phase in phases)
         for place, (state, phase) in enumerate(zip(states, phases, strict=True)):
-            if phase != self._shown.get(place, "queued"):
+            if phase not in (self._shown.get(place, "queued"), "left out"):
                 reason = f": {_one_line(state)}" if phase == "failed" else ""
                 line = f"[{over}/{len(states)}] {_word(phase)}: {state.spec.label}{reason}"
                 self.console.print(line, soft_wrap=True, markup=False)
