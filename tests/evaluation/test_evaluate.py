@@ -57,7 +57,17 @@ ROLL = {"target", "episodes", "return", "score", "length", "success", "failures"
 
 
 def test_the_json_has_its_stable_form(hopper: Path, result: dict) -> None:
-    header = {"run", "step", "weights", "data", "environment", "episodes", "seed", "tasks"}
+    header = {
+        "run",
+        "step",
+        "weights",
+        "data",
+        "environment",
+        "episodes",
+        "seed",
+        "acting",
+        "tasks",
+    }
     assert set(result) == header
     assert (result["environment"], result["episodes"]) == ("Hopper-v5", 2)
     tasks = result["tasks"]
@@ -126,6 +136,26 @@ def test_numbers_of_the_same_weights_are_kept_together(
     assert set(measured("--tasks", "id", "--seed", "3")["tasks"]) == {"id"}  # other weights
     kept.write_text(json.dumps({"step": 2, "data": first["data"], "seed": 3, "tasks": both}))
     assert set(measured("--tasks", "fd", "--seed", "3")["tasks"]) == {"fd"}  # of an older version
+
+
+def test_acting_as_published_stands_beside_our_own(hopper: Path, result: dict, capsys) -> None:
+    ours = (hopper / "evaluation.json").read_bytes()
+    words = ["eval", str(hopper), "--acting", "paper", "--episodes", "1"]
+    assert main([*words, "--tasks", "bc", "rcbc", "two_stage"]) == 0
+    assert (hopper / "evaluation.json").read_bytes() == ours
+    found = json.loads((hopper / "evaluation-paper.json").read_text())
+    assert (result["acting"], found["acting"]) == ("default", "paper")
+    assert set(found["tasks"]["rcbc"]["sweep"]) == {str(f) for f in SWEEP}
+    known = load_run(hopper).normalizer.statistics["returns"]
+    asked = found["tasks"]["rcbc"]["auto"]["target"]
+    assert asked == pytest.approx(1000 * float(known.high))  # of any step, not of the first ones
+    assert found["tasks"]["two_stage"]["auto"]["target"] == asked
+    assert found["tasks"]["bc"]["target"] is None
+    assert main(["rollout", str(hopper), "--acting", "paper", "--episodes", "1"]) == 0
+    assert main([*words, "--tasks", "plan"]) != 0
+    assert "does not plan" in capsys.readouterr().err
+    assert main(["rollout", str(hopper), "--acting", "paper", "--history", "2"]) != 0
+    assert "leave out --history" in capsys.readouterr().err
 
 
 def test_the_best_of_a_sweep_may_have_earned_nothing() -> None:

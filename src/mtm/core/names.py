@@ -31,6 +31,9 @@ ActingPolicy: TypeAlias = Literal["bc", "rcbc", "two_stage", "plan"]
 """What `mtm rollout` can act by; `plan` tries variations of an action in imagination (the mask of
 that name is the first stage of `two_stage`)."""
 
+Acting: TypeAlias = Literal["default", "paper"]
+"""What acting shows the model: as measured best here, or as the original code does."""
+
 TASKS = (*PREDICTION_TASKS, *ACTING_TASKS)
 """What `mtm eval` measures by itself, in the order of its tables."""
 
