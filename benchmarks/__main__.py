@@ -18,6 +18,7 @@ from benchmarks import (
     evaluation,
     growth,
     members,
+    parity,
     reference,
     representation,
     sampling,
@@ -30,7 +31,7 @@ from benchmarks.timing import Row, peak_flops
 from mtm.research.experiments.provenance import here
 
 PARTS = (
-    *("training", "reference", "sampling", "evaluation", "representation", "updates"),
+    *("training", "parity", "reference", "sampling", "evaluation", "representation", "updates"),
     *("startup", "scaling", "growth", "members"),
 )
 
@@ -48,6 +49,7 @@ def main() -> None:
     console.print(_table(rows, "machine"))
     measures: dict[str, Callable[[], list[Row]]] = {
         "training": training.measure,
+        "parity": lambda: parity.measure(arguments.reference),
         "reference": lambda: reference.measure(arguments.reference),
         "sampling": sampling.measure,
         "evaluation": evaluation.measure,
@@ -59,14 +61,18 @@ def main() -> None:
         "members": members.measure,
     }
     for part in arguments.parts:
-        if part == "reference" and arguments.reference is None:
-            console.print("the original is left out: --reference PATH names a checkout of it")
+        if part in ("parity", "reference") and arguments.reference is None:
+            console.print(f"{part} is left out: --reference PATH names a checkout of the original")
             continue
         started = time.perf_counter()
         with console.status(f"measuring {part} ..."):
             measured = measures[part]()
         rows += measured
         console.print(_table(measured, f"{part}, {time.perf_counter() - started:.0f} s"))
+        if part == "parity":
+            console.print("not equal:")
+            for what, why in parity.NOT_EQUAL.items():
+                console.print(f"- {what}: {why}")
     seconds = time.perf_counter() - began
     result = {
         "about": here(),

@@ -13,7 +13,7 @@ Capability: TypeAlias = Literal["bc", "rcbc", "id", "fd"]
 inverse and forward dynamics. The paper's, in its order."""
 CAPABILITIES: tuple[Capability, ...] = get_args(Capability)
 
-RANDOM_MASKS = ("random", "random-autoregressive", "balanced")
+RANDOM_MASKS = ("random", "random-autoregressive", "balanced", "original")
 """Masks to train with."""
 NAMED_MASKS = ("bc", "rcbc", "bc-now", "rcbc-now", "id", "fd", "goal", "waypoints", "past", "plan")
 """Masks that each ask one question."""

@@ -27,6 +27,7 @@ def mlp_config(capability: Capability, scale: str = "cpu") -> TrainConfig:
     model = replace(
         base.model,
         network="mlp",
+        original=False,
         segment_length=SEGMENT_LENGTHS[capability],
         width={"tiny": 64, "cpu": 512, "paper": 1024}[scale],
         encoder_layers=2,
