@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 
 from mtm.core.errors import ConfigError
 from mtm.research.experiments import EXPERIMENTS
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Name = Literal[
     "table1",
@@ -21,6 +24,7 @@ Name = Literal[
     "representation",
     "length",
     "all",
+    "data",
 ]
 
 
@@ -32,19 +36,21 @@ class Arguments:
     """
 
     name: tyro.conf.Positional[Name]
-    """The experiment."""
+    """The experiment; or data, which makes data sets of the paper's shape to do it on."""
     scale: Literal["smoke", "cpu", "paper"] = "cpu"
     """seconds, for tests; two cores and an afternoon; GPU machines."""
     data: tuple[str, ...] = ()
-    """Files or names of data sets; those of the paper if none are given."""
+    """Files or names of data sets; those of the paper if none are given. made, or made:FOLDER, are
+    those of `mtm reproduce data`. For data itself: recordings that you have, to be listed too."""
     seeds: int | None = None
     """How many; 1, 2 or 4 by scale if not given."""
     engine: Literal["local", "ray"] = "local"
     """Processes of this machine, or a Ray cluster."""
     address: str | None = None
     """Of a running Ray cluster; RAY_ADDRESS if not given, else one is started here."""
-    out: Path = Path("results")
-    """Where runs and results go; for a cluster, a path that all its machines see."""
+    out: Path | None = None
+    """Where runs and results go, results if not given; for a cluster, a path that all its machines
+    see. Of data: MTM_PAPER_SETS, else ~/.cache/mtm/paper-sets, if not given."""
 
 
 def main(words: Sequence[str]) -> None:
@@ -54,6 +60,9 @@ def main(words: Sequence[str]) -> None:
         raise ConfigError("--address is for --engine ray.")
     from rich.console import Console
 
+    if arguments.name == "data":
+        _make_data(arguments, Console(highlight=False))
+        return
     from mtm.research.experiments.reproduce import Order, reproduce
 
     order = Order(
@@ -63,6 +72,24 @@ def main(words: Sequence[str]) -> None:
         arguments.seeds,
         arguments.engine,
         arguments.address,
-        arguments.out,
+        arguments.out or Path("results"),
     )
     reproduce(order, Console(highlight=False))
+
+
+def _make_data(arguments: Arguments, console: Console) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from mtm.research.collect.paper_sets import default_folder, make_sets
+
+    if arguments.seeds is not None or arguments.engine != "local":
+        raise ConfigError("--seeds and --engine are for experiments: leave them out for data.")
+    folder = arguments.out or default_folder()
+    manifest = make_sets(folder, arguments.scale, console, recordings=arguments.data)
+    columns = ("set", "steps", "episodes", "origin", "fingerprint")
+    table = Table(*columns, title=str(folder), title_justify="left", box=SIMPLE_HEAD)
+    for name, entry in sorted(manifest["sets"].items()):
+        numbers = (f"{entry['steps']:,}", f"{entry['episodes']:,}")
+        table.add_row(name, *numbers, entry["origin"], entry["fingerprint"])
+    console.print(table)

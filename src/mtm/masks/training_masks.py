@@ -255,7 +255,7 @@ def draw_one_for_all(
     rng: np.random.Generator,
 ) -> Question:
     """As `draw_questions`, but one question, of what any sample has, for the whole batch."""
-    question = draw_questions(mask, modalities, present.any(axis=0)[None], rng)
+    question = draw_questions(mask, modalities, np.any(present, axis=0)[None], rng)
     return Question(
         np.repeat(question.visible, len(present), axis=0),
         np.repeat(question.wanted, len(present), axis=0),

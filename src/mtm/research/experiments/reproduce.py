@@ -17,6 +17,7 @@ from mtm.core.locks import locked
 from mtm.data.loading import DataSpec, absolute
 from mtm.research.experiments import EXPERIMENTS
 from mtm.research.experiments.engines import Engine, LocalEngine, RayEngine
+from mtm.research.experiments.made_sets import resolve
 from mtm.research.experiments.methods import EXTRAS
 from mtm.research.experiments.page import write_page
 from mtm.research.experiments.runner import RunState, plan, results, run_all
@@ -104,7 +105,8 @@ def _module(name: str) -> ModuleType:
 
 
 def _runs(name: str, module: ModuleType, scale: Scale, order: Order) -> list[RunSpec]:
-    data = [absolute(spec) for spec in order.data or module.DATA[scale.name]]
+    asked = resolve(order.data, module.DATA["paper"]) or module.DATA[scale.name]
+    data = [absolute(spec) for spec in asked]
     runs: list[RunSpec] = module.runs(scale, data, order.seeds or scale.seeds)
     return runs
 
