@@ -87,8 +87,9 @@ def _make_data(arguments: Arguments, console: Console) -> None:
         raise ConfigError("--seeds and --engine are for experiments: leave them out for data.")
     folder = arguments.out or default_folder()
     manifest = make_sets(folder, arguments.scale, console, recordings=arguments.data)
-    columns = ("set", "steps", "episodes", "origin", "fingerprint")
-    table = Table(*columns, title=str(folder), title_justify="left", box=SIMPLE_HEAD)
+    table = Table(title=str(folder), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for column in ("set", "steps", "episodes", "origin", "fingerprint"):
+        table.add_column(column, no_wrap=column in ("set", "fingerprint"))
     for name, entry in sorted(manifest["sets"].items()):
         numbers = (f"{entry['steps']:,}", f"{entry['episodes']:,}")
         table.add_row(name, *numbers, entry["origin"], entry["fingerprint"])
