@@ -4,7 +4,7 @@
 
 Both are trained for the same steps, with the preset's share of warm-up, on the same episodes and
 segments, and measured on the same held-out ones; seeds differ in the split, the weights and the
-masks. At the preset's size a step takes seconds on two cores: a day for the defaults. A smaller
+masks. At the preset's size a step takes seconds on two cores: hours for each seed. A smaller
 `--width` and `--batch-size` show the same sooner.
 """
 

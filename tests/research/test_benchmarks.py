@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
+import os
+from argparse import ArgumentTypeError, Namespace
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import time_to_quality
+from benchmarks import beside_original, time_to_quality
 from benchmarks.timing import seconds_in_turns, seconds_of_each
 from benchmarks.training import Stepper, one_for_all
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -47,6 +49,34 @@ def test_the_original_s_recipe_is_the_paper_preset_at_our_size() -> None:
     looks = {"keep_checkpoints", "checkpoint_every", "validate_every", "validation_segments"}
     sizes = {"batch_size", "model.width", "steps", "optimizer.warmup_steps", "seed"}
     assert names == looks | sizes
+
+
+def options(**changes: object) -> Namespace:
+    chosen = {"steps": 3000, "every": 100, "width": 512, "batch_size": 1024}
+    return Namespace(**chosen | changes)
+
+
+def test_beside_the_original_stands_the_paper_preset_with_its_share_of_warm_up() -> None:
+    config = beside_original.settings(options(), seed=5)
+    changed = differences(preset("paper").to_json(), config.to_json())
+    names = {line.split(":")[0] for line in changed}
+    assert names == {
+        *("steps", "seed", "optimizer.warmup_steps"),
+        *("validate_every", "checkpoint_every"),
+    }
+    assert config.optimizer.warmup_steps == round(3000 * 40 / 140)
+
+
+@pytest.mark.skipif(
+    "MTM_REFERENCE" not in os.environ,
+    reason="MTM_REFERENCE names no checkout of facebookresearch/mtm",
+)
+def test_the_original_is_trained_on_our_segments_and_measured_as_ours() -> None:
+    config = beside_original.settings(options(steps=12, every=4, width=32, batch_size=64), seed=100)
+    curve = beside_original._its(Path(os.environ["MTM_REFERENCE"]), "builtin:point-mass", config)
+    assert [row["step"] for row in curve] == [4, 8, 12]
+    assert all(0.3 < row[name] < 6 for row in curve for name in beside_original.SHOWN)
+    assert curve[-1]["loss"] != curve[0]["loss"]
 
 
 def everything(modalities, segment_length, batch_size, rng) -> np.ndarray:
