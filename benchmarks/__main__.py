@@ -19,6 +19,7 @@ from benchmarks import (
     evaluation,
     growth,
     members,
+    parity,
     reference,
     representation,
     sampling,
@@ -33,8 +34,9 @@ from benchmarks.timing import Row, peak_flops
 from mtm.research.experiments.provenance import here
 
 PARTS = (
-    *("training", "reference", "sampling", "evaluation", "acting", "representation"),
-    *("updates", "startup", "scaling", "growth", "members", "serving", "studio"),
+    *("training", "parity", "reference", "sampling", "evaluation", "acting"),
+    *("representation", "updates", "startup", "scaling", "growth", "members"),
+    *("serving", "studio"),
 )
 
 
@@ -52,6 +54,7 @@ def main() -> None:
     console.print(_table(rows, "machine"))
     measures: dict[str, Callable[[], list[Row]]] = {
         "training": training.measure,
+        "parity": lambda: parity.measure(arguments.reference),
         "reference": lambda: reference.measure(arguments.reference),
         "sampling": sampling.measure,
         "evaluation": evaluation.measure,
@@ -66,14 +69,18 @@ def main() -> None:
         "studio": studio.measure,
     }
     for part in arguments.parts:
-        if part == "reference" and arguments.reference is None:
-            console.print("the original is left out: --reference PATH names a checkout of it")
+        if part in ("parity", "reference") and arguments.reference is None:
+            console.print(f"{part} is left out: --reference PATH names a checkout of the original")
             continue
         started = time.perf_counter()
         with console.status(f"measuring {part} ..."):
             measured = measures[part]()
         rows += measured
         console.print(_table(measured, f"{part}, {time.perf_counter() - started:.0f} s"))
+        if part == "parity":
+            console.print("not equal:")
+            for what, why in parity.NOT_EQUAL.items():
+                console.print(f"- {what}: {why}")
     seconds = time.perf_counter() - began
     result = {
         "about": here(),

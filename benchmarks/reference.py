@@ -21,7 +21,8 @@ def measure(path: Path) -> list[Row]:
 
     The original has the same width, layers and batch, and its own dropout; where the preset has
     another one, the original is measured with that as well. Its loop has a process for its data
-    where these take a share of the time worth one. It draws a mask per batch, ours one per sample.
+    where these take a share of the time worth one. It draws a mask per batch, ours at `cpu` one per
+    sample.
     """
     return [row for name in STEPS for row in _measure(path, name)]
 

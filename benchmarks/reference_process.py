@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, required=True)
     parser.add_argument("--workers", type=int, default=0, help="processes of its data loader")
     arguments = parser.parse_args()
-    _stand_in(arguments.path)
+    make_importable(arguments.path)
     warnings.simplefilter("ignore")  # of PyTorch, about the way the original uses it
     np.random.seed(0)  # noqa: NPY002  (its masks come from there)
     take_step, data, mask = _original(arguments)
@@ -66,7 +66,8 @@ def main() -> None:
         step = time.perf_counter() - began
 
 
-def _stand_in(path: Path) -> None:
+def make_importable(path: Path) -> None:
+    """Let `import research.mtm...` find a checkout of the original, in this process."""
     sys.path.insert(0, str(path))
     missing = [name for name in NOT_NEEDED if importlib.util.find_spec(name) is None]
     for name in (*missing, "research.jaxrl.utils"):  # the last one wraps simulators

@@ -4,16 +4,19 @@
 
 Both train in this project's loop, on the same split, at the size of the `cpu` preset; ours for as
 long as that says. Scores are those of return-conditioned acting, of checkpoints on the way; acting
-does not count as time. The recipe of the original: one mask per batch, drawn as it draws them, its
-learning rate, share of warm-up steps, weight decay and dropout, and states predicted as they are
-instead of as changes.
+does not count as time. The recipe of the original is the preset `paper` in all but the size, with
+its share of warm-up steps. It is trained with several learning rates, its own among them, and each
+level counts as reached when the first of these trainings reaches it.
+
+Levels of forward dynamics are shares of the error of copying the last state. Others say nothing:
+with our defaults, an untrained network copies it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,20 +30,17 @@ from rich.table import Table
 from mtm.control import policies
 from mtm.control.rollout import rollout
 from mtm.control.scores import score
-from mtm.core.config import OptimizerConfig, TrainConfig, preset
+from mtm.core.config import TrainConfig, preset
 from mtm.core.names import PREDICTION_TASKS
 from mtm.data.environment_ids import matching_environment
-from mtm.data.modalities import BoolArray, Modality
-from mtm.masks import MaskFunction
-from mtm.masks.training_masks import WEIGHTS
 from mtm.research.experiments.provenance import here
 from mtm.runs import checkpoint
 from mtm.runs.run import load_run
 from mtm.training.trackers import read_metrics
 from mtm.training.train import train
 
-VISIBLE = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
-"""The shares that the original leaves visible."""
+RATES = (1e-4, 3e-4, 1e-3, 3e-3)
+"""Learning rates of the original's recipe; the first is its own, made for 140,000 steps."""
 WARMUP_SHARE = 40 / 140
 LOWER_IS_BETTER = {"fd": True, "id": True, "rcbc": False}
 TITLES = {"fd": "held-out fd error", "id": "held-out id error", "rcbc": "score of RCBC at `auto`"}
@@ -48,86 +48,81 @@ ACT_EVERY = 250
 """Steps between the checkpoints that act."""
 OURS, ORIGINAL = "ours", "the original's recipe"
 COLORS = {OURS: "#d9480f", ORIGINAL: "#1c7ed6"}
+COPYING = "fd_copy_last"
+"""The error of repeating the last visible state."""
 
 Curve = list[dict[str, float]]
 
 
 def main() -> None:
-    """Train both, let checkpoints act, say when each reached each level, and draw the curves."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--out", type=Path, default=Path("runs/time-to-quality"))
-    parser.add_argument("--steps", type=int, default=4000, help="of the original's recipe")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--fd", type=float, nargs="*", default=[0.06, 0.04, 0.03, 0.02])
-    parser.add_argument("--id", type=float, nargs="*", default=[0.6, 0.5, 0.4, 0.3])
-    parser.add_argument("--rcbc", type=float, nargs="*", default=[60.0, 80.0, 95.0, 110.0])
-    parser.add_argument("--episodes", type=int, default=10, help="of every checkpoint; 0: none")
-    arguments = parser.parse_args()
+    """Train all, let checkpoints act, say when each reached each level, and draw the curves."""
+    arguments = _arguments()
     console = Console(highlight=False)
-    curves: dict[str, Curve] = {}
-    for name, (config, mask) in _recipes(arguments.steps, arguments.seed).items():
-        console.print(f"training with {name} ...")
-        folder = arguments.out / name.replace(" ", "-").replace("'", "")
-        train(arguments.data, config, folder, mask=mask, overwrite=True)
-        curves[name] = _curve(folder)
-        if arguments.episodes:
-            console.print("acting ...")
-            _add_scores(curves[name], folder, arguments.episodes)
-    levels = {"fd": arguments.fd, "id": arguments.id}
+    curves: dict[str, dict[str, Curve]] = {OURS: {}, ORIGINAL: {}}
+    for whose, recipes in _recipes(arguments.steps, arguments.seed, arguments.rates).items():
+        for name, config in recipes.items():
+            console.print(f"training with {whose}, {name} ...")
+            folder = arguments.out / f"{whose}, {name}".replace(" ", "-").replace("'", "")
+            train(arguments.data, config, folder, overwrite=True)
+            curves[whose][name] = _curve(folder)
+            if arguments.episodes:
+                console.print("acting ...")
+                _add_scores(curves[whose][name], folder, arguments.episodes)
+    (ours,) = curves[OURS].values()
+    copying = ours[0][COPYING]
+    levels = {"fd": [share * copying for share in arguments.fd], "id": arguments.id}
     levels |= {"rcbc": arguments.rcbc} if arguments.episodes else {}
-    reached = [
-        _reached(curves, what, level)
-        for what, told in levels.items()
-        for level in (*told, _best(curves[ORIGINAL], what))
-    ]
+    reached = [_reached(curves, what, level) for what, told in levels.items() for level in told]
+    reached += [_reached(curves, what, best) for what, best in _bests(curves, levels, copying)]
+    console.print(f"copying the last state has an error of {copying:.4f}")
     console.print(_table(reached))
-    _picture(curves, list(levels)).savefig(arguments.out / "time_to_quality.png", dpi=110)
-    result = {"levels": reached, "curves": curves, "about": here()}
+    _picture(curves, list(levels), copying).savefig(arguments.out / "time_to_quality.png", dpi=110)
+    result = {"levels": reached, "copying": copying, "curves": curves, "about": here()}
     (arguments.out / "time_to_quality.json").write_text(json.dumps(result, indent=2))
     console.print(str(arguments.out))
 
 
-def original_mask(
-    modalities: Sequence[Modality], segment_length: int, batch_size: int, rng: np.random.Generator
-) -> BoolArray:
-    """One mask for the whole batch, as the original draws it.
-
-    Each modality has a share of its own, rounded down to a number of steps; then a modality and a
-    time are drawn, and that token and all after it are hidden.
-    """
-    T, M = segment_length, len(modalities)
-    visible = np.zeros((T, M), bool)
-    for m in range(M):
-        visible[rng.permutation(T)[: int(T * rng.choice(VISIBLE))], m] = True
-    chance = np.array([WEIGHTS[modality.role] for modality in modalities])
-    first_hidden = rng.integers(T) * M + rng.choice(M, p=chance / chance.sum())
-    visible &= np.arange(T * M).reshape(T, M) < first_hidden
-    return np.repeat(visible[None], batch_size, axis=0)
-
-
-def _recipes(steps: int, seed: int) -> dict[str, tuple[TrainConfig, MaskFunction | None]]:
-    ours = replace(
-        preset("cpu"),
-        seed=seed,
-        validate_every=25,
-        validation_segments=1024,
-        checkpoint_every=ACT_EVERY,
-        keep_checkpoints=1000,
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--out", type=Path, default=Path("runs/time-to-quality"))
+    parser.add_argument("--steps", type=int, default=4000, help="of the original's recipe")
+    parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="of it")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--fd", type=_share, nargs="*", default=[0.7, 0.5, 0.3, 0.15], help="shares of copying"
     )
-    theirs = replace(
-        ours,
-        steps=steps,
-        model=replace(ours.model, dropout=0.1, residual=False, predict_variance=False),
-        optimizer=OptimizerConfig(
-            name="adamw",
-            learning_rate=1e-4,
-            warmup_steps=round(WARMUP_SHARE * steps),
-            weight_decay=0.005,
-            clip_norm=0.0,
-        ),
-    )
-    return {OURS: (ours, None), ORIGINAL: (theirs, original_mask)}
+    parser.add_argument("--id", type=float, nargs="*", default=[0.6, 0.5, 0.4, 0.3])
+    parser.add_argument("--rcbc", type=float, nargs="*", default=[60.0, 80.0, 95.0, 110.0])
+    parser.add_argument("--episodes", type=int, default=10, help="of every checkpoint; 0: none")
+    return parser.parse_args()
+
+
+def _share(text: str) -> float:
+    """A level of `fd`: better than copying the last state."""
+    if not 0 < float(text) < 1:
+        raise argparse.ArgumentTypeError(f"a share of the error of copying, below 1, got {text}")
+    return float(text)
+
+
+def _recipes(steps: int, seed: int, rates: Sequence[float]) -> dict[str, dict[str, TrainConfig]]:
+    """Whose -> learning rate -> settings."""
+    looks = {"validate_every": 25, "validation_segments": 1024, "checkpoint_every": ACT_EVERY}
+    ours = replace(preset("cpu"), seed=seed, keep_checkpoints=1000, **looks)
+    paper = preset("paper")
+    theirs = {
+        f"{rate:g}": replace(
+            paper,
+            **{"seed": seed, "steps": steps, "batch_size": ours.batch_size},
+            **{"keep_checkpoints": 1000, **looks},
+            model=replace(paper.model, width=ours.model.width),
+            optimizer=replace(
+                paper.optimizer, learning_rate=rate, warmup_steps=round(WARMUP_SHARE * steps)
+            ),
+        )
+        for rate in rates
+    }
+    return {OURS: {f"{ours.optimizer.learning_rate:g}": ours}, ORIGINAL: theirs}
 
 
 def _curve(folder: Path) -> Curve:
@@ -137,7 +132,7 @@ def _curve(folder: Path) -> Curve:
         {
             "step": row["step"],
             "seconds": row["seconds"],
-            **{e: row[f"val/{e}"] for e in PREDICTION_TASKS},
+            **{e: row[f"val/{e}"] for e in (*PREDICTION_TASKS, COPYING)},
         }
         for row in rows
         if "val/fd" in row
@@ -158,22 +153,30 @@ def _add_scores(curve: Curve, folder: Path, episodes: int) -> None:
             row["rcbc"] = float(np.mean(scores))  # type: ignore[arg-type]
 
 
-def _best(curve: Curve, what: str) -> float:
-    choose = min if LOWER_IS_BETTER[what] else max
-    return choose(row[what] for row in curve if what in row)
+def _bests(
+    curves: Mapping[str, Mapping[str, Curve]], levels: Mapping[str, Any], copying: float
+) -> Iterator[tuple[str, float]]:
+    """What the original's recipe reached at best; of `fd` only if it is better than copying."""
+    for what in levels:
+        choose = min if LOWER_IS_BETTER[what] else max
+        rows = [row for curve in curves[ORIGINAL].values() for row in curve if what in row]
+        best = choose(row[what] for row in rows)
+        if what != "fd" or best < copying:
+            yield what, best
 
 
-def _reached(curves: dict[str, Curve], what: str, level: float) -> dict[str, Any]:
-    """Step and seconds of the first row that has a level; None if there is none."""
+def _reached(curves: Mapping[str, Mapping[str, Curve]], what: str, level: float) -> dict[str, Any]:
+    """The soonest row of any learning rate that has a level; None if there is none."""
     sign = 1 if LOWER_IS_BETTER[what] else -1
-    first = {
-        name: next((r for r in curve if what in r and sign * r[what] <= sign * level), None)
-        for name, curve in curves.items()
-    }
-    when = {
-        name: row and {"step": row["step"], "seconds": row["seconds"]}
-        for name, row in first.items()
-    }
+    when: dict[str, Any] = {}
+    for whose, by_rate in curves.items():
+        rows = [
+            {"step": row["step"], "seconds": row["seconds"], "rate": rate}
+            for rate, curve in by_rate.items()
+            for row in curve
+            if what in row and sign * row[what] <= sign * level
+        ]
+        when[whose] = min(rows, key=lambda row: row["seconds"], default=None)
     return {"what": what, "level": level, **when}
 
 
@@ -182,7 +185,9 @@ def _table(reached: Sequence[Mapping[str, Any]]) -> Table:
     for row in reached:
         ours, theirs = row[OURS], row[ORIGINAL]
         cells = [
-            "not reached" if when is None else f"{when['seconds']:.1f} s, step {when['step']:.0f}"
+            "not reached"
+            if when is None
+            else f"{when['seconds']:.1f} s, step {when['step']:.0f}, rate {when['rate']}"
             for when in (ours, theirs)
         ]
         times = f"{theirs['seconds'] / ours['seconds']:.1f}" if ours and theirs else ""
@@ -190,18 +195,25 @@ def _table(reached: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _picture(curves: dict[str, Curve], shown: Sequence[str]) -> Figure:
+def _picture(
+    curves: Mapping[str, Mapping[str, Curve]], shown: Sequence[str], copying: float
+) -> Figure:
     figure = Figure(figsize=(4.2 * len(shown), 3.2), layout="constrained")
     for axes, what in zip(figure.subplots(1, len(shown)), shown, strict=True):
-        for name, curve in curves.items():
-            points = [(row["seconds"], row[what]) for row in curve if what in row]
-            axes.plot(*zip(*points, strict=True), color=COLORS[name], label=name)
+        for whose, by_rate in curves.items():
+            for i, (rate, curve) in enumerate(by_rate.items()):
+                points = [(row["seconds"], row[what]) for row in curve if what in row]
+                shade = 1 - 0.6 * i / max(len(by_rate), 1)
+                label = f"{whose}, rate {rate}"
+                axes.plot(*zip(*points, strict=True), color=COLORS[whose], alpha=shade, label=label)
+        if what == "fd":
+            axes.axhline(copying, color="#868e96", linestyle=":", label="copying the last state")
         axes.set_title(TITLES[what])
         axes.set_xlabel("seconds")
         if LOWER_IS_BETTER[what]:  # errors; a score is drawn as it is
             axes.set_xscale("log")
             axes.set_yscale("log")
-        axes.legend(fontsize=8, frameon=False)
+        axes.legend(fontsize=7, frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
     return figure
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 
 import numpy as np
 from lightning_fabric import Fabric
@@ -67,7 +68,7 @@ class Stepper:
 
     def __init__(self, source: TrajectoryDataset, config: TrainConfig) -> None:
         data = prepare(source, config)
-        self._config = config
+        self._config = config = replace(config, mask_per="sample")  # else, a mask says so itself
         self._description = Description(config, data.modalities, Normalizer.fit(data), {})
         self._fabric = Fabric(accelerator="cpu", devices=1)
         self.network = make_network(data.modalities, config.model)
@@ -82,8 +83,15 @@ class Stepper:
     def step(self, mask: MaskFunction) -> None:
         """A whole step: batch, masks, forward, backward, optimizer."""
         inputs = self._maker(mask)(next(self._numbers))
-        modalities = self._description.modalities
-        train_step(self._fabric, self._model, self._optimizers, modalities, inputs, 1.0, "absolute")
+        train_step(
+            self._fabric,
+            self._model,
+            self._optimizers,
+            self._description.modalities,
+            inputs,
+            self._config.optimizer.clip_norm,
+            self._config.action_loss,
+        )
 
     def flops(self, mask: MaskFunction) -> float:
         """Operations of one step, from the tokens really processed; backward is twice forward."""

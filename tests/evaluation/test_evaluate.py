@@ -57,7 +57,10 @@ ROLL = {"target", "episodes", "return", "score", "length", "success", "failures"
 
 
 def test_the_json_has_its_stable_form(hopper: Path, result: dict) -> None:
-    header = {"run", "step", "weights", "data", "part", "environment", "episodes", "seed", "tasks"}
+    header = {
+        *("run", "step", "weights", "data", "part", "environment", "episodes", "seed"),
+        *("acting", "tasks"),
+    }
     assert set(result) == header
     assert result["part"] == "test"
     assert (result["environment"], result["episodes"]) == ("Hopper-v5", 2)
@@ -143,6 +146,24 @@ def test_the_sweep_may_have_fewer_episodes(hopper: Path) -> None:
     assert set(counted) == {3, len(SWEEP) - 1}
     with pytest.raises(ConfigError, match="sweep_episodes must be at least 1, got 0"):
         EvalConfig(sweep_episodes=0)
+def test_acting_as_published_stands_beside_our_own(hopper: Path, result: dict, capsys) -> None:
+    ours = (hopper / "evaluation.json").read_bytes()
+    words = ["eval", str(hopper), "--acting", "paper", "--episodes", "1"]
+    assert main([*words, "--tasks", "bc", "rcbc", "two_stage"]) == 0
+    assert (hopper / "evaluation.json").read_bytes() == ours
+    found = json.loads((hopper / "evaluation-paper.json").read_text())
+    assert (result["acting"], found["acting"]) == ("default", "paper")
+    assert set(found["tasks"]["rcbc"]["sweep"]) == {str(f) for f in SWEEP}
+    known = load_run(hopper).normalizer.statistics["returns"]
+    asked = found["tasks"]["rcbc"]["auto"]["target"]
+    assert asked == pytest.approx(1000 * float(known.high))  # of any step, not of the first ones
+    assert found["tasks"]["two_stage"]["auto"]["target"] == asked
+    assert found["tasks"]["bc"]["target"] is None
+    assert main(["rollout", str(hopper), "--acting", "paper", "--episodes", "1"]) == 0
+    assert main([*words, "--tasks", "plan"]) != 0
+    assert "does not plan" in capsys.readouterr().err
+    assert main(["rollout", str(hopper), "--acting", "paper", "--history", "2"]) != 0
+    assert "leave out --history" in capsys.readouterr().err
 
 
 def test_the_best_of_a_sweep_may_have_earned_nothing() -> None:

@@ -11,6 +11,7 @@ from mtm.core.errors import ConfigError
 from mtm.data.modalities import Modality
 from mtm.masks import RandomAutoregressiveMask, RandomMask, make
 from mtm.masks.capabilities import NAMED_MASKS, Question
+from mtm.masks.training_masks import WEIGHTS
 
 # Rows: states, returns, actions. ■ visible, ? wanted, · hidden.
 PICTURES = {
@@ -101,6 +102,35 @@ def test_random_autoregressive_respects_its_weights(modalities) -> None:
     assert set(first_hidden) == {1, 4, 7, 10}
     everything_before = np.arange(12)[None] < first_hidden[:, None]
     assert (tokens == everything_before).all()
+
+
+def test_the_original_draws_listed_shares_and_hides_what_follows_a_token(modalities) -> None:
+    drawn = masks.make_mask("original")(modalities, 4, 20_000, np.random.default_rng(0))
+    chance = {m.name: WEIGHTS[m.role] for m in modalities}
+    # The last state is not cut off if the last time is drawn, and not the state of it.
+    kept = 1 / 4 * (1 - chance["states"] / sum(chance.values()))
+    # The shares make 1, 2, 2, 2, 3, 3, 3, 3 and 4 of four steps: 23 / 36; all of them in 1 of 9.
+    assert drawn[:, 3, 0].mean() == pytest.approx(23 / 36 * kept, abs=0.01)
+    assert drawn[:, :, 0].all(axis=1).mean() == pytest.approx(1 / 9 * kept, abs=0.005)
+    # Each modality draws a share of its own.
+    both = drawn[:, :3, :2].all(axis=1)
+    assert (both[:, 0] != both[:, 1]).any()
+    half = RandomMask(visible_fraction=(0.5, 0.55))
+    few = masks.make_mask("original", random=half)(modalities, 4, 500, np.random.default_rng(0))
+    assert few[:, :, 0].sum(axis=1).max() == 2
+    with pytest.raises(ConfigError, match=r"visible_fraction 0.1 to 0.3 holds none of the shares"):
+        masks.ListedShares((0.1, 0.3))(modalities, 4, 1, np.random.default_rng(0))
+
+
+def test_one_mask_may_serve_a_whole_batch(modalities) -> None:
+    present = np.ones((50, 4, 3), bool)
+    present[:, :, 2] = False  # no actions: no question about them
+    mix = masks.make_mask("random+id")
+    for seed in range(20):
+        question = masks.draw_one_for_all(mix, modalities, present, np.random.default_rng(seed))
+        assert question.visible.shape == question.wanted.shape == present.shape
+        assert (question.visible == question.visible[0]).all()
+        assert question.wanted[:, :, 0].all()
 
 
 def test_a_mix_draws_from_all_its_parts(modalities) -> None:

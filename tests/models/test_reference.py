@@ -93,6 +93,17 @@ def test_random_masks(seed: int, residual: bool, predict_variance: bool) -> None
     assert_equal(model, make_values(), drawn(seed))
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_original_s_maps_into_the_decoder(seed: int) -> None:
+    model = make_model(original=True, residual=False)
+    with torch.no_grad():
+        for tokens in (model.mask_tokens, model.decoder_modality_encoding):
+            tokens.normal_()  # they begin with 0
+    assert_equal(model, make_values(), drawn(seed))
+    assert_equal(model, make_values(), drawn(seed), wanted=drawn(seed + 1))
+    assert_equal(model, make_values(), one_each())
+
+
 @pytest.mark.parametrize("predict_variance", [True, False])
 def test_expectiles(predict_variance: bool) -> None:
     model = make_model(predict_variance=predict_variance, values=0.9)

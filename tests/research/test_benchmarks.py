@@ -2,36 +2,81 @@
 
 from __future__ import annotations
 
+import os
+from argparse import ArgumentTypeError, Namespace
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.time_to_quality import original_mask
+from benchmarks import beside_original, time_to_quality
 from benchmarks.timing import seconds_in_turns, seconds_of_each
 from benchmarks.training import Stepper, one_for_all
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from mtm.core.config import OptimizerConfig, TrainConfig
+from mtm.core.config import OptimizerConfig, TrainConfig, preset
+from mtm.core.config_io import differences
 from mtm.data.modalities import Modality
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.masks import make_mask
-from mtm.masks.training_masks import WEIGHTS
 
 
-def test_the_original_draws_one_mask_for_all_and_hides_what_follows_a_token(
-    modalities: tuple[Modality, ...],
-) -> None:
-    rng = np.random.default_rng(0)
-    drawn = [original_mask(modalities, 4, 2, rng) for _ in range(4000)]
-    for visible in drawn:
-        assert visible.shape == (2, 4, 3)
-        assert (visible == visible[0]).all()
-    # The last state is not cut off if the last time is drawn, and not the state of it.
-    kept = 1 / 4 * (1 - WEIGHTS["state"] / sum(WEIGHTS[m.role] for m in modalities))
-    # The shares make 2, 2, 2, 3, 3, 3, 3 and 4 of four steps: 22 / 32 of them, all in 1 of 8 cases.
-    assert np.mean([v[0, 3, 0] for v in drawn]) == pytest.approx(22 / 32 * kept, abs=0.015)
-    assert np.mean([v[0, :, 0].all() for v in drawn]) == pytest.approx(1 / 8 * kept, abs=0.006)
+def test_a_level_counts_when_the_first_learning_rate_reaches_it() -> None:
+    def curve(*errors: float) -> list[dict[str, float]]:
+        return [{"step": i, "seconds": 10.0 * i, "fd": e, "id": e} for i, e in enumerate(errors)]
+
+    ours = {"0.003": curve(0.9, 0.4, 0.1)}
+    theirs = {"0.0001": curve(0.9, 0.8, 0.7), "0.001": curve(0.9, 0.6, 0.5)}
+    curves = {time_to_quality.OURS: ours, time_to_quality.ORIGINAL: theirs}
+    found = time_to_quality._reached(curves, "fd", 0.6)
+    assert found[time_to_quality.OURS] == {"step": 1, "seconds": 10.0, "rate": "0.003"}
+    assert found[time_to_quality.ORIGINAL] == {"step": 1, "seconds": 10.0, "rate": "0.001"}
+    assert time_to_quality._reached(curves, "fd", 0.2)[time_to_quality.ORIGINAL] is None
+    levels = {"fd": [], "id": []}
+    assert list(time_to_quality._bests(curves, levels, copying=0.55)) == [("fd", 0.5), ("id", 0.5)]
+    assert list(time_to_quality._bests(curves, levels, copying=0.5)) == [("id", 0.5)]
+    with pytest.raises(ArgumentTypeError, match="below 1"):
+        time_to_quality._share("1.2")
+
+
+def test_the_original_s_recipe_is_the_paper_preset_at_our_size() -> None:
+    recipes = time_to_quality._recipes(4000, 7, [1e-4, 1e-3])
+    theirs = recipes[time_to_quality.ORIGINAL]
+    assert list(theirs) == ["0.0001", "0.001"]
+    changed = differences(preset("paper").to_json(), theirs["0.0001"].to_json())
+    names = {line.split(":")[0] for line in changed}
+    looks = {"keep_checkpoints", "checkpoint_every", "validate_every", "validation_segments"}
+    sizes = {"batch_size", "model.width", "steps", "optimizer.warmup_steps", "seed"}
+    assert names == looks | sizes
+
+
+def options(**changes: object) -> Namespace:
+    chosen = {"steps": 3000, "every": 100, "width": 512, "batch_size": 1024}
+    return Namespace(**chosen | changes)
+
+
+def test_beside_the_original_stands_the_paper_preset_with_its_share_of_warm_up() -> None:
+    config = beside_original.settings(options(), seed=5)
+    changed = differences(preset("paper").to_json(), config.to_json())
+    names = {line.split(":")[0] for line in changed}
+    assert names == {
+        *("steps", "seed", "optimizer.warmup_steps"),
+        *("validate_every", "checkpoint_every"),
+    }
+    assert config.optimizer.warmup_steps == round(3000 * 40 / 140)
+
+
+@pytest.mark.skipif(
+    "MTM_REFERENCE" not in os.environ,
+    reason="MTM_REFERENCE names no checkout of facebookresearch/mtm",
+)
+def test_the_original_is_trained_on_our_segments_and_measured_as_ours() -> None:
+    config = beside_original.settings(options(steps=12, every=4, width=32, batch_size=64), seed=100)
+    curve = beside_original._its(Path(os.environ["MTM_REFERENCE"]), "builtin:point-mass", config)
+    assert [row["step"] for row in curve] == [4, 8, 12]
+    assert all(0.3 < row[name] < 6 for row in curve for name in beside_original.SHOWN)
+    assert curve[-1]["loss"] != curve[0]["loss"]
 
 
 def everything(modalities, segment_length, batch_size, rng) -> np.ndarray:

@@ -13,10 +13,13 @@ import tyro
 
 from mtm.cli.asked_run import AskedRun
 from mtm.core.errors import ConfigError
-from mtm.core.names import TASKS
+from mtm.core.names import TASKS, Acting
 
 SAME = ("weights", "data", "part", "environment", "episodes", "seed")
 """What two evaluations must have in common, so that their numbers can stand side by side."""
+
+KEPT: dict[Acting, str] = {"default": "evaluation.json", "paper": "evaluation-paper.json"}
+"""Where the results are kept in the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,9 @@ class Arguments(AskedRun):
     """The environment; the one that the data belong to if not given."""
     data: str | None = None
     """Data for the prediction errors; the run's test episodes if not given."""
+    acting: Acting = "default"
+    """What policies show the model: as measured best here, or as the original code does (kept in
+    RUN/evaluation-paper.json)."""
     json: Path | None = None
     """Also write the results here."""
 
@@ -59,11 +65,18 @@ def main(words: Sequence[str]) -> None:
 
     arguments.limit_threads()
     config = EvalConfig(
-        arguments.tasks, arguments.episodes, arguments.seed, arguments.env, arguments.data
+        arguments.tasks,
+        arguments.episodes,
+        arguments.seed,
+        arguments.env,
+        arguments.data,
+        arguments.acting,
     )
     with episode_progress() as (progress, console):
         say = functools.partial(console.print, soft_wrap=True, markup=False)
         if agent_name(arguments.run) is not None:
+            if arguments.acting != "default":
+                raise ConfigError(f"--acting is for runs; {arguments.run} is an agent.")
             agent = load_agent(arguments.run, arguments.checkpoint, device=arguments.device)
             result = evaluate_agent(agent, config, say=say, progress=progress)
         else:
@@ -74,7 +87,7 @@ def main(words: Sequence[str]) -> None:
         write_atomically(arguments.json, json.dumps(result, indent=2).encode())
     if not arguments.run.is_dir():
         return  # what was shared stays as it is
-    kept = arguments.run / "evaluation.json"
+    kept = arguments.run / KEPT[arguments.acting]
     now = {task: found for task, found in result["tasks"].items() if found is not None}
     result["tasks"] = result["tasks"] | _measured_before(kept, result) | now
     write_atomically(kept, json.dumps(result, indent=2).encode())

@@ -11,11 +11,11 @@ from mtm.cli.asked_run import AskedRun
 from mtm.cli.parsing import parse
 from mtm.core.errors import ConfigError
 from mtm.core.escaping import say
-from mtm.core.names import ActingPolicy
+from mtm.core.names import Acting, ActingPolicy
 from mtm.core.plan_config import PlanConfig
 
 if TYPE_CHECKING:
-    from mtm.control.policies import MaskedPolicy, PlanningPolicy
+    from mtm.control.policies import MaskedPolicy, PaperPolicy, PlanningPolicy
     from mtm.runs.run import Run
 
 SPEED_BATCHES = (1, 64)
@@ -28,6 +28,8 @@ class Arguments(AskedRun):
 
     policy: ActingPolicy = "rcbc"
     """How to act."""
+    acting: Acting = "default"
+    """What the policy shows the model: as measured best here, or as the original code does."""
     target: str = "auto"
     """auto, fraction:0.9, score:100, or a return such as 3000."""
     future: int | None = None
@@ -91,7 +93,7 @@ def main(words: Sequence[str]) -> None:
         say(film.save())
 
 
-def _policy(run: Run, arguments: Arguments) -> MaskedPolicy | PlanningPolicy:
+def _policy(run: Run, arguments: Arguments) -> MaskedPolicy | PlanningPolicy | PaperPolicy:
     from mtm.control import policies
 
     if arguments.future is not None and arguments.policy != "two_stage":
@@ -104,6 +106,8 @@ def _policy(run: Run, arguments: Arguments) -> MaskedPolicy | PlanningPolicy:
     asked = arguments.plain if plans else arguments.policy
     if asked == "bc" and arguments.target != "auto":
         raise ConfigError("--target is for rcbc and two_stage: cloning asks for no return.")
+    if arguments.acting == "paper":
+        return _published(run, arguments)
     if asked == "two_stage":
         return policies.two_stage(run, arguments.target, future=arguments.future, history=history)
     if asked == "bc":
@@ -113,3 +117,19 @@ def _policy(run: Run, arguments: Arguments) -> MaskedPolicy | PlanningPolicy:
             run, arguments.target, history=history, guidance=arguments.guidance
         )
     return policies.planning(run, plain, arguments.plan) if plans else plain
+
+
+def _published(run: Run, arguments: Arguments) -> PaperPolicy:
+    from mtm.control import policies
+
+    if arguments.policy == "plan":
+        raise ConfigError("the original code does not plan: leave --acting paper out.")
+    given = {
+        "--history": arguments.history != 0,
+        "--future": arguments.future is not None,
+        "--guidance": arguments.guidance != 1,
+    }
+    if any(given.values()):
+        names = " and ".join(name for name, is_given in given.items() if is_given)
+        raise ConfigError(f"--acting paper decides what is shown: leave out {names}.")
+    return policies.as_published(run, arguments.policy, arguments.target)

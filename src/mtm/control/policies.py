@@ -5,6 +5,7 @@
     policy = two_stage(run)                             by way of imagined states
     policy = tracking(run, reference)                   along a trajectory of states
     policy = planning(run)                              by trying variations in imagination
+    policy = as_published(run, "rcbc", "fraction:0.9")  as the original code acts
 
 `mtm.rollout({"mine": policy}, "Hopper-v5")` lets them act; `mtm.control.policy` says what they do.
 """
@@ -15,12 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mtm.control.masked_policy import MaskedPolicy, Way, join
+from mtm.control.paper_policy import PaperPolicy, paper_target
 from mtm.control.planning import PlanningPolicy
 from mtm.control.policy import ModelPolicy, Policy
 from mtm.control.return_targets import TargetSpec, resolve_target
 from mtm.core.config import CUSTOM_MASK
 from mtm.core.errors import ConfigError, DataError
 from mtm.core.mask_mix import parse_mix
+from mtm.core.names import ActingTask
 from mtm.core.plan_config import PlanConfig
 from mtm.inference.inputs import as_batch
 from mtm.runs.run import Run
@@ -28,10 +31,12 @@ from mtm.runs.run import Run
 __all__ = [
     "MaskedPolicy",
     "ModelPolicy",
+    "PaperPolicy",
     "PlanConfig",
     "PlanningPolicy",
     "Policy",
     "Way",
+    "as_published",
     "behavior_cloning",
     "join",
     "longest_history",
@@ -145,6 +150,20 @@ def planning(
     if plain.run is not run:
         raise ConfigError("the plain policy that planning improves on must be of the same run.")
     return PlanningPolicy(plain, plan or PlanConfig())
+
+
+def as_published(run: Run, task: ActingTask, target: TargetSpec = "auto") -> PaperPolicy:
+    """Act as the original code does, which shows other tokens than the policies above.
+
+    Args:
+        run: A trained run.
+        task: `bc`, `rcbc` or `two_stage`; `mtm.control.paper_policy` says what each shows.
+        target: For the last two; see `mtm.control.paper_policy.paper_target`.
+
+    Raises:
+        ConfigError: As `PaperPolicy`, or the target cannot be understood.
+    """
+    return PaperPolicy(run, task, None if task == "bc" else paper_target(run, target))
 
 
 def longest_history(run: Run, future: int = 0) -> int:

@@ -72,6 +72,26 @@ def resolve_target(run: KnowsReturns, spec: TargetSpec) -> float:
     return value
 
 
+def parse_target(spec: TargetSpec) -> tuple[str, float]:
+    """The unit of a target, which is return if it names none, and its number.
+
+    Raises:
+        ConfigError: It cannot be understood.
+    """
+    unit, colon, text = str(spec).rpartition(":")
+    unit = unit if colon else "return"
+    try:
+        number = float(text)
+    except ValueError:
+        number = np.nan
+    if unit not in ("return", "score", "fraction") or not np.isfinite(number):
+        raise ConfigError(
+            f"cannot understand the target {spec!r}. Allowed: auto, fraction:NUMBER, score:NUMBER, "
+            "return:NUMBER or a plain number, which is a return."
+        )
+    return unit, number
+
+
 def fraction_of_range(run: KnowsReturns, fraction: float) -> float:
     """A target between the worst (0) and the best (1) episode of the data, or beyond."""
     quantiles = first_returns(run)
@@ -131,7 +151,7 @@ def first_returns(run: KnowsReturns) -> np.ndarray:
 def _value(run: KnowsReturns, spec: TargetSpec, quantiles: np.ndarray) -> float:
     if spec == "auto":
         return float(quantiles[-1])
-    unit, number = _parse(spec)
+    unit, number = parse_target(spec)
     if unit == "fraction":
         return fraction_of_range(run, number)
     if (discount := discount_of(run)) < 1:
@@ -154,21 +174,6 @@ def _value(run: KnowsReturns, spec: TargetSpec, quantiles: np.ndarray) -> float:
         low, high = REFERENCES[key]
         number = low + number / 100 * (high - low)
     return number / _scale(run)
-
-
-def _parse(spec: TargetSpec) -> tuple[str, float]:
-    unit, colon, text = str(spec).rpartition(":")
-    unit = unit if colon else "return"
-    try:
-        number = float(text)
-    except ValueError:
-        number = np.nan
-    if unit not in ("return", "score", "fraction") or not np.isfinite(number):
-        raise ConfigError(
-            f"cannot understand the target {spec!r}. Allowed: auto, fraction:NUMBER, score:NUMBER, "
-            "return:NUMBER or a plain number, which is a return."
-        )
-    return unit, number
 
 
 def _scale(run: KnowsReturns) -> float:

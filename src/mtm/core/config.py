@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from numbers import Real
 from typing import Any, Literal, get_args
 
 from mtm.core.config_io import from_plain, report
@@ -29,6 +28,7 @@ from mtm.core.validators import (
     UPPER_EXPECTILE,
     WIDTH,
     Range,
+    is_pair,
     number_faults,
     outside,
 )
@@ -37,6 +37,7 @@ from mtm.core.validators import (
 Precision = Literal["32-true", "bf16-mixed", "bf16-true", "64-true"]
 
 
+MaskPer = Literal["sample", "batch"]
 LossOn = Literal["wanted", "all", "hidden"]
 ActionLoss = Literal["absolute", "squared"]
 
@@ -47,15 +48,6 @@ CUSTOM_MASK = "custom"
 def _listed(names: Any) -> tuple[str, ...]:
     """Names, where they are listed; one alone is told as a fault of its own."""
     return () if isinstance(names, str) else tuple(names)
-
-
-def _is_pair(value: Any) -> bool:
-    """Whether a value is two numbers."""
-    return (
-        isinstance(value, tuple | list)
-        and len(value) == 2
-        and all(isinstance(number, Real) for number in value)
-    )
 
 
 @dataclass(frozen=True)
@@ -80,6 +72,9 @@ class ModelConfig:
     """Attention heads; they divide the width."""
     dropout: float = 0.0
     """Share of activations dropped in training."""
+    original: bool = False
+    """Time encoding, linear maps into the decoder and first weights as in the original code
+    (docs/guides/reproducing.md)."""
     residual: bool = True
     """Predict states as changes from the line between the visible ones of the same modality."""
     predict_variance: bool = True
@@ -106,6 +101,8 @@ class ModelConfig:
             faults.append(f"model.width must be even (sines and cosines), got {self.width}")
         if self.network not in ("transformer", "mlp"):
             faults.append(unknown("model.network", str(self.network), ("transformer", "mlp")))
+        if self.original and self.network == "mlp":
+            faults.append("model.original is for the transformer; there is one mlp only")
         if self.values != 0:
             faults += outside(self, "model.", {"values": UPPER_EXPECTILE})
             if self.network == "mlp":
@@ -181,7 +178,7 @@ class OptimizerConfig:
         faults = outside(self, "optimizer.", ranges)
         if self.name not in ("muon", "adamw"):
             faults.append(unknown("optimizer.name", str(self.name), ("muon", "adamw")))
-        if not _is_pair(self.betas) or any(SHARE_BELOW_ALL.fault("", b) for b in self.betas):
+        if not is_pair(self.betas) or any(SHARE_BELOW_ALL.fault("", b) for b in self.betas):
             faults.append(f"optimizer.betas must be two numbers in [0, 1), got {self.betas}")
         return faults
 
@@ -203,6 +200,8 @@ class TrainConfig:
     mask: str = "balanced"
     """What is hidden in training; `mtm masks list` names them. NAME+NAME mixes them equally,
     NAME:WEIGHT+NAME:WEIGHT as the weights say."""
+    mask_per: MaskPer = "sample"
+    """Draw a mask for each sample of a batch, or one for all of them, as the original code does."""
     loss_on: LossOn = "wanted"
     """Tokens that the loss counts: those that the mask wants, which for random masks are all; all
     in any case; or only those that the mask hides."""
@@ -269,7 +268,7 @@ class TrainConfig:
         faults = outside(self, "", counts | {"seed": SEED} | shares)
         faults += self._kind_faults()
         ends = self.visible_fraction
-        if not _is_pair(ends) or not 0 <= ends[0] <= ends[1] <= 1:
+        if not is_pair(ends) or not 0 <= ends[0] <= ends[1] <= 1:
             faults.append(f"visible_fraction must be a range within [0, 1], got {ends}")
         names = _listed(self.modalities)
         if len(set(names)) < len(names):
@@ -277,10 +276,10 @@ class TrainConfig:
         faults += number_faults("drop", self.drop, SHARE)
         faults += number_faults("gaps", self.gaps, SHARE)
         faults += number_faults("mask_weights", self.mask_weights, NOT_NEGATIVE)
-        if self.action_loss not in get_args(ActionLoss):
-            faults.append(unknown("action_loss", self.action_loss, get_args(ActionLoss)))
-        if self.loss_on not in get_args(LossOn):
-            faults.append(unknown("loss_on", self.loss_on, get_args(LossOn)))
+        choices = {"action_loss": ActionLoss, "mask_per": MaskPer, "loss_on": LossOn}
+        for name, known in choices.items():
+            if (value := getattr(self, name)) not in get_args(known):
+                faults.append(unknown(name, value, get_args(known)))
         if isinstance(self.mask, str) and self.mask != CUSTOM_MASK:
             faults += mix_faults(self.mask, MASKS)
         for name in _listed(self.trackers):
@@ -367,16 +366,23 @@ PRESETS: dict[str, TrainConfig] = {
     "paper": TrainConfig(
         steps=140_000,
         batch_size=1024,
-        mask="random-autoregressive",
+        mask="original",
+        mask_per="batch",
         loss_on="all",
         action_loss="squared",
         whole_modalities=0.0,
         validate_every=5000,
         checkpoint_every=5000,
         log_every=100,
-        model=ModelConfig(width=512, dropout=0.1, residual=False, predict_variance=False),
+        model=ModelConfig(
+            width=512, dropout=0.1, original=True, residual=False, predict_variance=False
+        ),
         optimizer=OptimizerConfig(
-            name="adamw", learning_rate=1e-4, warmup_steps=40_000, weight_decay=0.01
+            name="adamw",
+            learning_rate=1e-4,
+            warmup_steps=40_000,
+            weight_decay=0.01,
+            clip_norm=0.0,
         ),
     ),
 }

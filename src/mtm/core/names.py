@@ -13,7 +13,7 @@ Capability: TypeAlias = Literal["bc", "rcbc", "id", "fd"]
 inverse and forward dynamics. The paper's, in its order."""
 CAPABILITIES: tuple[Capability, ...] = get_args(Capability)
 
-RANDOM_MASKS = ("random", "random-autoregressive", "balanced")
+RANDOM_MASKS = ("random", "random-autoregressive", "balanced", "original")
 """Masks to train with."""
 NAMED_MASKS = ("bc", "rcbc", "bc-now", "rcbc-now", "id", "fd", "goal", "waypoints", "past", "plan")
 """Masks that each ask one question."""
@@ -30,6 +30,9 @@ ACTING_TASKS: tuple[ActingTask, ...] = get_args(ActingTask)
 ActingPolicy: TypeAlias = Literal["bc", "rcbc", "two_stage", "plan"]
 """What `mtm rollout` can act by; `plan` tries variations of an action in imagination (the mask of
 that name is the first stage of `two_stage`)."""
+
+Acting: TypeAlias = Literal["default", "paper"]
+"""What acting shows the model: as measured best here, or as the original code does."""
 
 TASKS = (*PREDICTION_TASKS, *ACTING_TASKS)
 """What `mtm eval` measures by itself, in the order of its tables."""

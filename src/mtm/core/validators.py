@@ -110,3 +110,12 @@ def number_faults(setting: str, numbers: Any, allowed: Range) -> list[str]:
         return [f"{setting} must be a dict such as {{'actions': 0.5}}, got {numbers!r}"]
     found = (allowed.fault(f"{setting} of {name!r}", value) for name, value in numbers.items())
     return [fault for fault in found if fault is not None]
+
+
+def is_pair(value: Any) -> bool:
+    """Whether a value is two numbers."""
+    return (
+        isinstance(value, tuple | list)
+        and len(value) == 2
+        and all(isinstance(number, Real) for number in value)
+    )

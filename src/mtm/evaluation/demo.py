@@ -96,7 +96,10 @@ def infilling_error(
 
 
 def imputation_error(run: Run, held_out: TrajectoryDataset, state: str) -> tuple[float, float]:
-    """Normalised error of lost states in whole episodes: the model's, and interpolation's."""
+    """Normalised error of lost states in whole episodes: the model's, and interpolation's.
+
+    Both are given the states that are left, and nothing else.
+    """
     rng = np.random.default_rng(0)
     model, line, count = 0.0, 0.0, 0
     for index in np.argsort(-held_out.lengths)[:10]:
@@ -107,8 +110,7 @@ def imputation_error(run: Run, held_out: TrajectoryDataset, state: str) -> tuple
         if not lost.any():
             continue
         gaps = np.where(lost.reshape(-1, *[1] * (episode[state].ndim - 1)), np.nan, episode[state])
-        given = {m.name: episode[m.name] for m in run.modalities} | {state: gaps}
-        filled = predict(run, given, state)[state]
+        filled = predict(run, {state: gaps}, state)[state]
         straight = _line(episode[state][None], (known & ~lost)[None])[0]
         model += _error(run, state, filled[lost], episode[state][lost]) * lost.sum()
         line += _error(run, state, straight[lost], episode[state][lost]) * lost.sum()

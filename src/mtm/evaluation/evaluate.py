@@ -11,19 +11,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import safetensors.torch
 from torch import nn
 
 from mtm.control import policies as acting
-from mtm.control.policies import MaskedPolicy, PlanningPolicy, Policy
+from mtm.control.policies import MaskedPolicy, PaperPolicy, PlanningPolicy, Policy
 from mtm.control.return_targets import episode_return, fraction_of_range
 from mtm.control.rollout import EpisodeResults, Progress, rollout
 from mtm.control.scores import score
 from mtm.core.errors import ConfigError, DataError, MissingExtraError, unknown
-from mtm.core.names import ACTING_TASKS, ON_REQUEST, PREDICTION_TASKS, TASKS
+from mtm.core.names import ACTING_TASKS, ON_REQUEST, PREDICTION_TASKS, TASKS, Acting
 from mtm.core.validators import SEED
 from mtm.data.environment_ids import check_environment, environment_to_act_in, matching_environment
 from mtm.data.loading import DataSpec, absolute
@@ -60,6 +60,7 @@ class EvalConfig:
         seed: Episode e begins with seed + e.
         env_id: The environment; None: the one that the data belong to.
         data: For the prediction errors; None: the run's test episodes.
+        acting: What policies show the model: ours, or with `paper` what the original code shows.
     """
 
     tasks: Sequence[str] = TASKS
@@ -68,11 +69,16 @@ class EvalConfig:
     env_id: str | None = None
     data: DataSpec | None = None
     sweep_episodes: int | None = None
+    acting: Acting = "default"
 
     def __post_init__(self) -> None:
         for task in self.tasks:
             if task not in (*TASKS, *ON_REQUEST):
                 raise ConfigError(unknown("task", task, (*TASKS, *ON_REQUEST)))
+        if self.acting not in get_args(Acting):
+            raise ConfigError(unknown("acting", str(self.acting), get_args(Acting)))
+        if self.acting == "paper" and "plan" in self.tasks:
+            raise ConfigError("the original code does not plan: the task plan is not for paper.")
         if self.episodes < 1:
             raise ConfigError(f"episodes must be at least 1, got {self.episodes}.")
         if self.sweep_episodes is not None and self.sweep_episodes < 1:
@@ -117,6 +123,7 @@ def evaluate(
         "environment": config.env_id or matching_environment(run.description.metadata),
         "episodes": config.episodes,
         "seed": config.seed,
+        "acting": config.acting,
         "tasks": tasks,
     }
 
@@ -305,23 +312,31 @@ def _online(
     env_id = find_environment(run.description.metadata, config, say)
     if env_id is None:
         return {}
-    policies: dict[str, MaskedPolicy | PlanningPolicy] = {}
+    policies: dict[str, MaskedPolicy | PlanningPolicy | PaperPolicy] = {}
     for task in tasks:
         try:
-            policies |= _policies(run, task)
+            policies |= _policies(run, task, config.acting)
         except ConfigError as error:
             say(f"{task} does not apply: {error}")
-    asked = {
-        name: (policy.plain if isinstance(policy, PlanningPolicy) else policy).ways[0].target
-        for name, policy in policies.items()
-    }
+    asked = {name: _asked(policy) for name, policy in policies.items()}
     targets = {n: None if t is None else episode_return(run, t) for n, t in asked.items()}
     rolls = roll_out(env_id, policies, targets, config, say, progress)
     return {task: assemble(task, rolls) for task in tasks}
 
 
-def _policies(run: Run, task: str) -> Mapping[str, MaskedPolicy | PlanningPolicy]:
+def _asked(policy: MaskedPolicy | PlanningPolicy | PaperPolicy) -> float | None:
+    """The return that a policy asks for, in the units of `returns`."""
+    if isinstance(policy, PaperPolicy):
+        return policy.target
+    return (policy.plain if isinstance(policy, PlanningPolicy) else policy).ways[0].target
+
+
+def _policies(
+    run: Run, task: str, how: Acting
+) -> Mapping[str, MaskedPolicy | PlanningPolicy | PaperPolicy]:
     """The policies of a task, by names such as `rcbc/auto`."""
+    if how == "paper":
+        return _published(run, task)
     if task == "plan":
         return {"plan": acting.planning(run)}
     if task == "bc":
@@ -332,6 +347,16 @@ def _policies(run: Run, task: str) -> Mapping[str, MaskedPolicy | PlanningPolicy
     (way,) = auto.ways
     others = {f: replace(way, target=fraction_of_range(run, f)) for f in SWEEP if f != AUTO}
     return {"rcbc/auto": auto} | {f"rcbc/{f}": MaskedPolicy(run, [w]) for f, w in others.items()}
+
+
+def _published(run: Run, task: str) -> dict[str, PaperPolicy]:
+    """The same, as the original code acts."""
+    if task == "bc":
+        return {"bc": acting.as_published(run, "bc")}
+    if task == "two_stage":
+        return {"two_stage/auto": acting.as_published(run, "two_stage")}
+    names = {f: f"rcbc/{'auto' if f == AUTO else f}" for f in SWEEP}
+    return {name: acting.as_published(run, "rcbc", f"fraction:{f}") for f, name in names.items()}
 
 
 def _roll(env_id: str, target: float | None, episodes: EpisodeResults) -> dict[str, Any]:

@@ -9,16 +9,19 @@ from mtm.masks.capabilities import NAMED_MASKS, NamedMask, Question
 from mtm.masks.drawing import draw
 from mtm.masks.make import NAMES, make_mask, summary, training_mask
 from mtm.masks.training_masks import (
+    ListedShares,
     MaskFunction,
     MixedMask,
     RandomAutoregressiveMask,
     RandomMask,
+    draw_one_for_all,
     draw_questions,
 )
 
 __all__ = [
     "NAMED_MASKS",
     "NAMES",
+    "ListedShares",
     "MaskFunction",
     "MixedMask",
     "NamedMask",
@@ -26,6 +29,7 @@ __all__ = [
     "RandomAutoregressiveMask",
     "RandomMask",
     "draw",
+    "draw_one_for_all",
     "draw_questions",
     "make_mask",
     "summary",

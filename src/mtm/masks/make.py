@@ -9,6 +9,7 @@ from mtm.core.errors import ConfigError
 from mtm.core.mask_mix import mix_faults, mix_text, parse_mix
 from mtm.masks.capabilities import NAMED_MASKS
 from mtm.masks.training_masks import (
+    ListedShares,
     MaskFunction,
     MixedMask,
     RandomAutoregressiveMask,
@@ -19,6 +20,7 @@ RANDOM_SUMMARIES: dict[str, str] = {
     "random": "a random share of each modality",
     "random-autoregressive": "random, and all after a random token is hidden (the paper's)",
     "balanced": "random-autoregressive, with a share for each question that people ask most",
+    "original": "random-autoregressive as the original code draws it: a listed share per modality",
 }
 
 BALANCED: dict[str, float] = {
@@ -51,7 +53,7 @@ def make_mask(
         name: A mask, several joined by `+`, or with weights: `random-autoregressive:0.7+fd:0.3`,
             as a dict `{"random-autoregressive": 0.7, "fd": 0.3}`.
         random: How the random masks draw; None: as in the paper.
-        weights: How often each modality is the first that `random-autoregressive` hides.
+        weights: How often each modality is the first that the autoregressive part hides.
 
     Raises:
         ConfigError: A name is not known (the message lists the near ones), or a weight is wrong.
@@ -81,6 +83,8 @@ def _one_mask(name: str, random: RandomMask, weights: Mapping[str, float] | None
         return random
     if name == "random-autoregressive":
         return RandomAutoregressiveMask(random, weights)
+    if name == "original":
+        return RandomAutoregressiveMask(ListedShares(random.visible_fraction), weights)
     if name == "balanced":
         parts = tuple(_one_mask(part, random, weights) for part in BALANCED)
         return MixedMask(parts, tuple(BALANCED.values()), fitting=True)

@@ -16,6 +16,9 @@ from mtm.masks.capabilities import NamedMask, Question
 VISIBLE_FRACTION = (0.4, 1.0)
 """The paper hides 0.0 to 0.6 of a segment."""
 
+SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
+"""Visible shares that the original draws from; for D4RL it leaves out the first one."""
+
 WEIGHTS: dict[Role, float] = {"state": 0.2, "return": 0.1, "action": 0.7, "reward": 0.1}
 """How often the first hidden token of the autoregressive part is of each role."""
 
@@ -69,6 +72,43 @@ class RandomMask:
 
 
 @dataclass(frozen=True)
+class ListedShares:
+    """The original's random part: each modality draws one of `SHARES`, and shows that share.
+
+    Attributes:
+        visible_fraction: The range within which shares are used.
+    """
+
+    visible_fraction: tuple[float, float] = VISIBLE_FRACTION
+
+    def __call__(
+        self,
+        modalities: Sequence[Modality],
+        segment_length: int,
+        batch_size: int,
+        rng: np.random.Generator,
+    ) -> BoolArray:
+        """Exact counts, rounded down, at random times.
+
+        Raises:
+            ConfigError: No share lies within the range.
+        """
+        low, high = self.visible_fraction
+        shares = np.array([share for share in SHARES if low <= share <= high])
+        if not len(shares):
+            raise ConfigError(
+                f"visible_fraction {low} to {high} holds none of the shares of the original: "
+                f"{', '.join(map(str, SHARES))}."
+            )
+        drawn = rng.choice(shares, size=(batch_size, 1, len(modalities)))
+        order = rng.random((batch_size, segment_length, len(modalities)))
+        visible: BoolArray = order.argsort(axis=1).argsort(axis=1) < np.floor(
+            segment_length * drawn
+        )
+        return visible
+
+
+@dataclass(frozen=True)
 class RandomAutoregressiveMask:
     """The paper's training pattern: random, and one token is predicted from its past alone.
 
@@ -80,7 +120,7 @@ class RandomAutoregressiveMask:
         weights: How often each modality is the first hidden one, by name; by role if empty.
     """
 
-    random: RandomMask = RandomMask()
+    random: MaskFunction = RandomMask()
     weights: Mapping[str, float] | None = None
 
     def __call__(
@@ -206,6 +246,20 @@ def draw_questions(
         return mask.draw(modalities, segment_length, batch_size, rng)
     visible = mask(modalities, segment_length, batch_size, rng)
     return Question(visible, np.ones_like(visible))
+
+
+def draw_one_for_all(
+    mask: MaskFunction,
+    modalities: Sequence[Modality],
+    present: BoolArray,
+    rng: np.random.Generator,
+) -> Question:
+    """As `draw_questions`, but one question, of what any sample has, for the whole batch."""
+    question = draw_questions(mask, modalities, np.any(present, axis=0)[None], rng)
+    return Question(
+        np.repeat(question.visible, len(present), axis=0),
+        np.repeat(question.wanted, len(present), axis=0),
+    )
 
 
 def _columns(

@@ -27,6 +27,7 @@ from mtm.data.modalities import Modality
 from mtm.models.embeddings import Embeddings, sinusoids
 from mtm.models.heads import Heads, Predictions
 from mtm.models.lines import add_lines
+from mtm.models.original import MapsIntoDecoder, draw_first_weights, halved_sinusoids
 from mtm.models.packing import Layout, take
 from mtm.models.transformer import Decoder, Encoder
 
@@ -53,14 +54,21 @@ class MTM(nn.Module):
         # Checkpoints know the weights by these names, and optimizers by their order; a seed means
         # what is drawn in this order. So encodings and mask tokens are here, not in the parts.
         self.encoders = Embeddings(modalities, D)
-        self.register_buffer("time_encoding", sinusoids(config.segment_length, D), persistent=False)
+        time_encoding = halved_sinusoids if config.original else sinusoids
+        self.register_buffer(
+            "time_encoding", time_encoding(config.segment_length, D), persistent=False
+        )
         self.encoder_modality_encoding = _token(M, D)
         self.decoder_modality_encoding = _token(M, D)
         self.mask_tokens = _token(M, D)
         self.encoder = Encoder(config)
-        self.to_decoder = nn.Linear(D, D)
+        self.to_decoder = MapsIntoDecoder(modalities, D) if config.original else nn.Linear(D, D)
         self.decoder = Decoder(config)
         self.heads = Heads(modalities, config)
+        if config.original:
+            encodings = (self.encoder_modality_encoding, self.decoder_modality_encoding)
+            stacks = (self.encoder.layers, self.decoder.layers)
+            draw_first_weights(stacks, [*encodings, self.mask_tokens])
 
     def forward(
         self,
@@ -85,7 +93,7 @@ class MTM(nn.Module):
         visible, device = visible.cpu(), self.mask_tokens.device
         B, T, M = visible.shape
         E = self.members
-        layout = Layout.joined(visible.flatten(1), device)
+        layout = Layout.joined(visible.flatten(1), device, M if self.config.original else 0)
         asked = None if wanted is None else Layout.by_count(wanted.cpu().flatten(1), device, M)
         if E > 1:  # as a batch that many times as large
             layout = layout.times(E, B, T * M)
@@ -128,15 +136,21 @@ class MTM(nn.Module):
     ) -> Tensor:
         """The decoder's output, (B * L, D), or of the wanted tokens, from the latent (N, D)."""
         positions = self.positions(self.decoder_modality_encoding, length)  # (T, M, D)
-        blank = (self.mask_tokens.unsqueeze(-3) + positions).flatten(-3, -2)  # (L, D)
+        hidden, shown = self.into_decoder(latent, layout)
+        blank = (hidden.unsqueeze(-3) + positions).flatten(-3, -2)  # (L, D)
         L = blank.shape[-2]
         rows = layout.tokens % L
         if self.members > 1:
             rows = rows + layout.tokens // (batch * L) * L
-        shown = self.to_decoder(latent).to(blank.dtype)
-        shown = shown + positions.flatten(0, -2)[rows]  # (N, D)
+        shown = shown.to(blank.dtype) + positions.flatten(0, -2)[rows]  # (N, D)
         decoded: Tensor = self.decoder(shown, blank, layout.tokens, batch, wanted)
         return decoded
+
+    def into_decoder(self, latent: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+        """What the decoder takes for hidden tokens, (M, D), and for visible ones, (N, D)."""
+        if isinstance(self.to_decoder, MapsIntoDecoder):
+            return self.to_decoder.of_mask_tokens(self.mask_tokens), self.to_decoder(latent, layout)
+        return self.mask_tokens, self.to_decoder(latent)
 
     def positions(self, modality_encoding: Tensor, length: int) -> Tensor:
         """Time and modality encodings together, (T, M, D), of members (E, T, M, D)."""

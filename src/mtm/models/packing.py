@@ -81,15 +81,17 @@ class Layout:
     by_modality: tuple[Tensor, ...] = ()
 
     @classmethod
-    def joined(cls, chosen: Tensor, device: torch.device) -> Layout:
+    def joined(cls, chosen: Tensor, device: torch.device, modalities: int = 0) -> Layout:
         """The layout of a mask, (B, L) on the CPU, for attention of the chosen to each other.
+
+        `by_modality` is worked out if the number of modalities is given.
 
         Samples that have few of many tokens share rows, so that one call does for all of them.
         """
         counts = chosen.sum(dim=1).tolist()
         sizes = {count for count in counts if count}
         if len(sizes) < 2 or max(sizes) > LONGEST_JOINED:
-            return cls.by_count(chosen, device)
+            return cls.by_count(chosen, device, modalities)
         K = max(sizes)
         rows = _join(counts, K)
         S = len(rows)
@@ -103,7 +105,8 @@ class Layout:
         owners = owners.index_copy(0, slots, samples).view(S, 1, K, 1)
         may_attend = (owners == owners.mT).to(device, non_blocking=True)  # (S, 1, K, K)
         block = Block(None, S, K, len(slots), slots.to(device, non_blocking=True), may_attend)
-        return cls(tokens.to(device, non_blocking=True), (block,))
+        by_modality = _by_modality(tokens, modalities, device)
+        return cls(tokens.to(device, non_blocking=True), (block,), by_modality)
 
     @classmethod
     def by_count(cls, chosen: Tensor, device: torch.device, modalities: int = 0) -> Layout:
@@ -128,10 +131,7 @@ class Layout:
                 may_attend = filled[:, None, None, :].to(device, non_blocking=True)
                 which = mine.to(device, non_blocking=True)
             blocks.append(Block(which, S, K, packed, slots, may_attend))
-        by_modality = tuple(
-            (tokens % modalities == i).nonzero().squeeze(1).to(device, non_blocking=True)
-            for i in range(modalities)
-        )
+        by_modality = _by_modality(tokens, modalities, device)
         return cls(tokens.to(device, non_blocking=True), tuple(blocks), by_modality)
 
     @classmethod
@@ -212,6 +212,14 @@ class Expansion:
         origin = of_members[:, None, N:].repeat(1, B, 1).flatten()  # (E * B * L,)
         origin.index_copy_(0, self.places, of_members[:, :N].flatten())
         return rows.index_select(0, origin[tokens])
+
+
+def _by_modality(tokens: Tensor, modalities: int, device: torch.device) -> tuple[Tensor, ...]:
+    """Of each modality, which of the packed tokens (N,), on the CPU, are its own."""
+    return tuple(
+        (tokens % modalities == i).nonzero().squeeze(1).to(device, non_blocking=True)
+        for i in range(modalities)
+    )
 
 
 def _join(counts: Sequence[int], width: int) -> list[list[int]]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mtm.models.heads import Predictions
 from mtm.models.mtm import MTM
+from mtm.models.original import MapsIntoDecoder
 from mtm.models.transformer import Layer
 
 
@@ -39,7 +40,8 @@ def predict_densely(model: MTM, values: Mapping[str, Tensor], visible: Tensor) -
 
     # The decoder sees the latent of visible tokens, and the modality's mask token for the others.
     positions = model.positions(model.decoder_modality_encoding, T).view(L, D)
-    x = torch.where(shown, model.to_decoder(latent), model.mask_tokens.repeat(T, 1)) + positions
+    hidden, latent = _into_decoder(model, latent.view(B, T, M, D))  # (M, D), (B, T, M, D)
+    x = torch.where(shown, latent.reshape(B, L, D), hidden.repeat(T, 1)) + positions
     for layer in model.decoder.layers:
         x = _layer(layer, x, torch.ones(B, L, L, dtype=torch.bool))  # type: ignore[arg-type]
     decoded = model.decoder.norm(x)
@@ -90,6 +92,16 @@ def line_weights(visible: Tensor) -> Tensor:
     share = (time - first).clamp(min=0) / (second - first).clamp(min=1)  # of the way to `second`
     at_first, at_second = (steps.unsqueeze(2) == time for steps in (first, second))  # (B, T, T)
     return at_first * (1 - share).unsqueeze(2) + at_second * share.unsqueeze(2)
+
+
+def _into_decoder(model: MTM, latent: Tensor) -> tuple[Tensor, Tensor]:
+    """What hidden tokens are to the decoder, and visible ones: one map for all, or one each."""
+    if not isinstance(model.to_decoder, MapsIntoDecoder):
+        return model.mask_tokens, model.to_decoder(latent)
+    maps = list(model.to_decoder.values())
+    hidden = [map_(model.mask_tokens[i]) for i, map_ in enumerate(maps)]
+    shown = [map_(latent[:, :, i]) for i, map_ in enumerate(maps)]
+    return torch.stack(hidden), torch.stack(shown, dim=2)
 
 
 def _layer(layer: Layer, x: Tensor, may_attend: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from mtm.core.config import LossOn
 from mtm.core.randomness import Purpose, generator
 from mtm.data.modalities import BoolArray
 from mtm.data.segments import Segments
-from mtm.masks import MaskFunction, Question, draw_questions
+from mtm.masks import MaskFunction, Question, draw_one_for_all, draw_questions
 from mtm.runs.description import Description
 from mtm.training.prefetch import Prefetcher
 
@@ -112,7 +112,8 @@ class BatchMaker:
         batch = self.segments.gather(numbers[self.mine])
         everywhere = batch.present if self.processes == 1 else self.segments.present(numbers)
         rng = generator(config.seed, Purpose.MASKS, step)
-        question = draw_questions(self.mask, self.modalities, everywhere, rng)
+        draw = draw_questions if config.mask_per == "sample" else draw_one_for_all
+        question = draw(self.mask, self.modalities, everywhere, rng)
         hidden = everywhere & ~question.visible
         scored = scored_tokens(config.loss_on, question, everywhere)
         weights = _weights(scored) if config.loss_on == "wanted" else scored.astype(np.float32)

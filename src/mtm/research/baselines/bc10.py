@@ -25,6 +25,7 @@ from mtm.models.mlp import MLP
 from mtm.research.baselines.learner import Learner
 from mtm.research.baselines.replay import Scaling
 from mtm.research.baselines.settings import AgentConfig
+from mtm.training.losses import weighed_distances
 from mtm.training.optimization import learning_rate
 
 
@@ -74,7 +75,7 @@ class BC10(Learner):
             group["lr"] = learning_rate(step, self.config.steps, self._rates)
 
     def losses(self, step: int) -> dict[str, Tensor]:
-        """The mean squared error of the normalised actions."""
+        """The mean error of the normalised actions."""
         rng = generator(self.config.seed, Purpose.SEGMENTS, step)
         drawn = self.steps[rng.integers(len(self.steps), size=self.config.batch_size)]
         states, actions = (
@@ -82,7 +83,11 @@ class BC10(Learner):
             for m in (self.scaling.states, self.scaling.actions)
         )
         truth = self.scaling.normalizer.normalize(self.scaling.actions.name, actions)
-        return {"actor": F.mse_loss(self._predict(states), truth.to(self.device))}
+        truth, chosen = truth.to(self.device), self._predict(states)
+        if self.config.bc10.action_loss == "squared":
+            return {"actor": F.mse_loss(chosen, truth)}
+        distances = weighed_distances(chosen.unsqueeze(1), None, truth.unsqueeze(1), None)
+        return {"actor": distances.mean()}
 
     def policy(self, target: float | None) -> MemorylessPolicy:
         """Act by the current state; there is no return to ask for."""

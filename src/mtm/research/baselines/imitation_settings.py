@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mtm.core.config import ActionLoss
 from mtm.core.config_io import report
 from mtm.core.validators import (
     COUNT,
@@ -42,6 +43,8 @@ class BC10Config:
     """AdamW's."""
     warmup_steps: int = 200
     """Steps of linear warm-up."""
+    action_loss: ActionLoss = "squared"
+    """As `TrainConfig.action_loss`."""
 
     def __post_init__(self) -> None:
         ranges = {

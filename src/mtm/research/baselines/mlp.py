@@ -13,11 +13,12 @@ def mlp_config(capability: Capability, scale: str = "cpu") -> TrainConfig:
     """The settings of a perceptron for one capability.
 
     It sees what the capability gives and learns only what it asks for: one step for cloning (the
-    return-conditioned one is RvS), two for dynamics.
+    return-conditioned one is RvS), two for dynamics. It has the optimizer and the loss of the
+    masked model, but for the predicted variance, which a perceptron does not have.
 
     Args:
         capability: bc, rcbc, id or fd.
-        scale: `paper` has the sizes of the paper's appendix; `cpu` and `tiny` are the budgets of
+        scale: `paper` has the settings of the paper's appendix; `cpu` and `tiny` are the budgets of
             the presets of the same name, with a network of a size that fits them.
 
     Raises:
@@ -27,6 +28,7 @@ def mlp_config(capability: Capability, scale: str = "cpu") -> TrainConfig:
     model = replace(
         base.model,
         network="mlp",
+        original=False,
         segment_length=SEGMENT_LENGTHS[capability],
         width={"tiny": 64, "cpu": 512, "paper": 1024}[scale],
         encoder_layers=2,
@@ -37,9 +39,8 @@ def mlp_config(capability: Capability, scale: str = "cpu") -> TrainConfig:
     common = replace(
         base,
         model=model,
-        loss_on="hidden",
+        loss_on="wanted",
         modalities=("states", *returns, "actions"),
-        optimizer=replace(base.optimizer, name="adamw", learning_rate=2e-3, weight_decay=0.01),
     )
     if scale != "paper":
         return common

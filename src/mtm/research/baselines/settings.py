@@ -110,14 +110,15 @@ def check_agent(name: str) -> None:
 def _cloning(scale: str, base: AgentConfig) -> AgentConfig:
     """What the perceptron of behaviour cloning has at a scale, for the best episodes only."""
     same = mlp_config("bc", scale)
-    rates = same.optimizer
     best = BC10Config(
         width=same.model.width,
         layers=same.model.encoder_layers,
-        learning_rate=rates.learning_rate,
-        weight_decay=rates.weight_decay,
-        warmup_steps=rates.warmup_steps,
+        warmup_steps=same.optimizer.warmup_steps,
+        action_loss=same.action_loss,
     )
+    if same.optimizer.name == "adamw":  # else it has Muon, which agents do not
+        rates = same.optimizer
+        best = replace(best, learning_rate=rates.learning_rate, weight_decay=rates.weight_decay)
     return replace(base, steps=same.steps, batch_size=same.batch_size, bc10=best)
 
 

@@ -178,6 +178,11 @@ def play(env: Environment, actor: Actor, rng: np.random.Generator) -> float:
     return total
 
 
+def steps_done(work: Path) -> int:
+    """How far the training in a folder is, from its last checkpoint."""
+    return _read_state(work)[0]
+
+
 def snapshot_file(work: Path, step: int) -> Path:
     """Where the actor of a step is kept."""
     return work / "snapshots" / f"{step:09d}.safetensors"

@@ -33,9 +33,9 @@ NAMES = {
 """Method -> how tables call it."""
 
 WHAT_ACTING_SEES = (
-    "RCBC of MTM, S-MTM and MLP sees the current state and return alone, though S-MTM's mask also "
-    "shows it the past; so does two-stage acting. BC of MTM and S-MTM sees past states and "
-    "actions, DT and the Trajectory Transformer a context of their own."
+    "RCBC of MTM, S-MTM and MLP sees the current state and return alone, BC the current state; so "
+    "does two-stage acting. The masks that S-MTM was trained with show it the past, too. DT and "
+    "the Trajectory Transformer see a context of their own."
 )
 """A note for every page on which they act."""
 

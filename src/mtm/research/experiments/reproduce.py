@@ -21,6 +21,7 @@ from mtm.data.loading import DataSpec, absolute
 from mtm.research.experiments import EXPERIMENTS, recipes
 from mtm.research.experiments.engines import Engine, LocalEngine, RayEngine
 from mtm.research.experiments.methods import EXTRAS, METHODS
+from mtm.research.experiments.made_sets import resolve
 from mtm.research.experiments.page import write_page
 from mtm.research.experiments.runner import OVER, RunState, plan, results, run_all
 from mtm.research.experiments.scales import SCALES, Scale
@@ -124,7 +125,8 @@ def _module(name: str) -> ModuleType:
 
 
 def _runs(name: str, module: ModuleType, scale: Scale, order: Order) -> list[RunSpec]:
-    data = [absolute(spec) for spec in order.data or module.DATA[scale.name]]
+    asked = resolve(order.data, module.DATA["paper"]) or module.DATA[scale.name]
+    data = [absolute(spec) for spec in asked]
     listed: list[RunSpec] = module.runs(scale, data, max(scale.seeds, scale.slow_seeds))
     return [spec for spec in listed if spec.seed < recipes.seeds_of(spec, scale)]
 
