@@ -70,7 +70,7 @@ def main(words: Sequence[str]) -> None:
         arguments.seed,
         arguments.env,
         arguments.data,
-        arguments.acting,
+        acting=arguments.acting,
     )
     with episode_progress() as (progress, console):
         say = functools.partial(console.print, soft_wrap=True, markup=False)
