@@ -13,19 +13,23 @@ import mtm
 from mtm.cli import main
 
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = replace(mtm.preset("tiny"), steps=2)
+    place = tmp_path_factory.mktemp("runs") / "run"
+    return mtm.train("builtin:point-mass", config, place, silent=True).path
+
+
 @pytest.fixture
-def packed(tmp_path: Path, tiny: mtm.TrainConfig) -> Path:
-    run = mtm.train("builtin:point-mass", replace(tiny, steps=10), tmp_path / "run", silent=True)
-    assert main(["pack", str(run.path), str(tmp_path / "run.mtm"), "--licence", "mit"]) == 0
+def packed(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    assert main(["pack", str(run), str(tmp_path / "run.mtm"), "--licence", "mit"]) == 0
+    told = capsys.readouterr().out
+    assert "checkpoints/step-000000002/model.safetensors" in told
+    assert told.endswith("run.mtm\n")
     return tmp_path / "run.mtm"
 
 
-def test_verbs_take_a_packed_run(
-    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = capsys.readouterr().out
-    assert "checkpoints/step-000000010/model.safetensors" in told
-    assert str(packed) in told
+def test_verbs_take_a_packed_run(packed: Path, tmp_path: Path) -> None:
     before = packed.read_bytes()
     scores = tmp_path / "scores.json"
     assert main(["eval", str(packed), "--tasks", "fd", "id", "--json", str(scores)]) == 0
@@ -45,18 +49,18 @@ def test_a_report_of_a_packed_run(
     assert main(["report", str(packed)]) == 2
     assert "name one with --out" in capsys.readouterr().err
     assert main(["report", str(packed), "--out", str(tmp_path / "report")]) == 0
-    assert "10 steps in" in (tmp_path / "report" / "report.html").read_text()
+    assert "2 steps in" in (tmp_path / "report" / "report.html").read_text()
 
 
 def test_what_is_wrong_is_told_bare(
-    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, packed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["pack", str(tmp_path / "run"), str(packed)]) == 2
+    assert main(["pack", str(run), str(packed)]) == 2
     assert "exists already" in capsys.readouterr().err
     packed.write_bytes(packed.read_bytes()[:-1])
     assert main(["eval", str(packed)]) == 2
     assert "is not a packed run, or is cut off" in capsys.readouterr().err
-    assert main(["push", str(tmp_path / "run"), "me/run"]) == 2
+    assert main(["push", str(run), "me/run"]) == 2
     assert "the form is hub:OWNER/NAME" in capsys.readouterr().err
-    assert main(["serve", str(tmp_path / "run"), "--limits.sessions", "0"]) == 2
+    assert main(["serve", str(run), "--limits.sessions", "0"]) == 2
     assert "limits.sessions must be" in capsys.readouterr().err

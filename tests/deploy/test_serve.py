@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -435,30 +434,51 @@ def test_histograms_are_as_prometheus_reads_them() -> None:
     ]
 
 
+def test_a_stop_finishes_what_is_under_way(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    real = serve_batching.fill
+
+    def held(*given: Any) -> Any:
+        begun.set()
+        assert go_on.wait(60)
+        return real(*given)
+
+    monkeypatch.setattr(serve_batching, "fill", held)
+    server = make_server(run, "127.0.0.1", None, Limits())
+    answers: list[tuple[int, Any]] = []
+    body = {"given": {"states": [[0.0] * 4]}, "want": "actions"}
+    with bound("127.0.0.1", 0) as listening:
+        place = f"127.0.0.1:{listening.getsockname()[1]}"
+        serving_thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        asking = threading.Thread(
+            target=lambda: answers.append(ask(place, "POST", "/predict", body))
+        )
+        serving_thread.start()
+        asking.start()
+        assert begun.wait(60)
+        server.should_exit = True
+        time.sleep(0.5)
+        assert serving_thread.is_alive()
+        go_on.set()
+        asking.join(60)
+        serving_thread.join(60)
+        assert not serving_thread.is_alive()
+    assert [status for status, _ in answers] == [200]
+    with pytest.raises(OSError):
+        ask(place, "GET", "/health")
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals are sent as POSIX has them")
-def test_a_stop_finishes_what_is_under_way(run: Run, tmp_path: Path) -> None:
+def test_a_signal_stops_it(run: Run) -> None:
     """In a process of its own, as a user runs it."""
     words = [sys.executable, "-m", "mtm", "serve", str(run.path), "--port", "0"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as it:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as it:
         assert it.stdout is not None
         try:
             place = it.stdout.readline().strip().removeprefix("http://")
-            host, port = place.split(":")
-            body = json.dumps({"given": {"states": [[0.0] * 4] * 4000}, "want": "actions"})
-            with socket.create_connection((host, int(port)), timeout=120) as asking:
-                head = f"POST /predict HTTP/1.1\r\nHost: {place}\r\nContent-Length: {len(body)}\r\n"
-                asking.sendall(f"{head}Content-Type: application/json\r\n\r\n{body}".encode())
-                time.sleep(0.2)
-                it.send_signal(signal.SIGTERM)
-                answer = b""
-                while part := asking.recv(1 << 16):
-                    answer += part
-            assert answer.startswith(b"HTTP/1.1 200")
-            found = json.loads(answer.partition(b"\r\n\r\n")[2])
-            assert len(found["predicted"]["actions"]) == 4000
+            assert ask(place, "GET", "/health")[0] == 200
+            it.send_signal(signal.SIGTERM)
             assert it.wait(60) == 0
             assert it.stdout.read() == "stopped\n"
-            with pytest.raises(OSError):
-                socket.create_connection((host, int(port)), timeout=5)
         finally:
             it.kill()
