@@ -158,7 +158,7 @@ def _known(name: Any, names: Collection[str]) -> str:
 def _marks(name: str, row: Any, length: int) -> BoolArray:
     if not isinstance(row, str) or len(row) != length or set(row) - {"0", "1"}:
         raise bad_request(f"visible[{name!r}] must be {length} characters of 0 and 1.")
-    return np.frombuffer(row.encode(), np.uint8) == ord("1")
+    return np.array([mark == "1" for mark in row])
 
 
 async def _read(request: Request) -> bytes:
