@@ -100,7 +100,8 @@ def timeline(
             absent[m.name] = [[0, length]]
         elif m.name in seen.present:
             absent[m.name] = _stretches(~seen.present[m.name][::stride], stride, length)
-    return {"episode": episode, "length": length, "name": name, **found, "absent": absent}
+    about = {"episode": episode, "length": length, "name": name, "unit": None}
+    return {**about, **found, "absent": absent}
 
 
 def window_slice(length: int, start: int, steps: int) -> slice:
