@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.browser import click_times
 from benchmarks.timing import Row
-from mtm.core.config import preset
+from mtm.core.config import TrainConfig, preset
 from mtm.data.formats.store import write_store
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.evaluation.studio.serving import Serving
@@ -34,7 +34,7 @@ def measure() -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         run, store = Path(folder) / "run", Path(folder) / "store"
-        train("builtin:hopper", replace(preset("cpu"), steps=2, checkpoint_every=2), run)
+        train("builtin:hopper", _untrained(), run, silent=True)
         _write_large(store)
         with (
             Serving([run], store, port=0) as serving,
@@ -64,13 +64,20 @@ def measure() -> list[Row]:
     return rows
 
 
+def _untrained() -> TrainConfig:
+    """The network of the `cpu` preset, with hardly any training."""
+    quick = preset("cpu")
+    optimizer = replace(quick.optimizer, warmup_steps=1)
+    return replace(quick, steps=2, batch_size=8, validation_segments=64, optimizer=optimizer)
+
+
 def _clicks(client: httpx.Client, length: int) -> Sequence[float]:
     """Milliseconds of answers while one token after the other is shown or hidden."""
     rng = np.random.default_rng(0)
     place = {"run": 0, "data": 1, "episode": 300, "start": 0, "length": length}
     names = [m["name"] for m in _get(client, "studio")["runs"][0]["modalities"]]
     masks = [
-        _post(client, "mask", **place, mask=mask)["visible"]
+        _post(client, "mask", {**place, "mask": mask})["visible"]
         for mask in ("fd", "id", "rcbc", "goal", "waypoints", "past", "training")
     ]
     times = []
@@ -83,7 +90,8 @@ def _clicks(client: httpx.Client, length: int) -> Sequence[float]:
             continue
         visible = {name: "".join(row) for name, row in grid.items()}
         began = time.perf_counter()
-        _post(client, "answer", **place, visible=visible, client="bench", sequence=click)
+        body = {**place, "visible": visible, "client": f"{length}", "sequence": click}
+        _post(client, "answer", body)
         times.append(1e3 * (time.perf_counter() - began))
     return times[20:]  # the first ones warm up
 
@@ -109,5 +117,5 @@ def _get(client: httpx.Client, path: str, **fields: Any) -> Any:
     return client.get(f"/api/{path}", params=fields).raise_for_status().json()
 
 
-def _post(client: httpx.Client, path: str, **fields: Any) -> Any:
-    return client.post(f"/api/{path}", json=fields).raise_for_status().json()
+def _post(client: httpx.Client, path: str, body: dict[str, Any]) -> Any:
+    return client.post(f"/api/{path}", json=body).raise_for_status().json()

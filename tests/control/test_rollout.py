@@ -62,6 +62,27 @@ def test_lockstep_equals_one_environment_at_a_time(run) -> None:
     assert together["bc"].successes is not None
 
 
+def test_episodes_are_seen_as_they_end() -> None:
+    """Also one that its environment broke off, long before the others."""
+    seen: list[tuple[str, int, float, int, bool]] = []
+    found = rollout(
+        {"a": Steady(), "b": Steady()},
+        FRAGILE,
+        episodes=2,
+        seed=7,
+        arrival=lambda name, o: seen.append(
+            (name, o.seed, o.total, o.length, o.failure is not None)
+        ),
+    )
+    assert [(name, seed, failed) for name, seed, _, _, failed in seen] == [
+        ("a", 8, True),
+        ("b", 8, True),
+        ("a", 7, False),
+        ("b", 7, False),
+    ]
+    assert seen[2][2:4] == (found["a"].returns[0], found["a"].lengths[0])
+
+
 def test_a_policy_may_act_in_integers(run) -> None:
     class Whole(Steady):
         def act(self, states: np.ndarray) -> np.ndarray:

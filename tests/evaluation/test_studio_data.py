@@ -188,6 +188,29 @@ def test_many_steps_are_looked_at_without_reading_them_all(
         assert resident() - before < size / 10
 
 
+def test_what_the_data_lack_can_be_made_up(hopper_run: Path, tmp_path: Path) -> None:
+    """A log of states alone: all else is absent, and a return can still be asked for."""
+    states = np.random.default_rng(0).random((8, 11), np.float32)
+    np.savez(tmp_path / "states.npz", states=states, offsets=[0, 8])
+    with (
+        Serving([hopper_run], tmp_path / "states.npz", port=0) as serving,
+        httpx.Client(base_url=serving.address, timeout=60, trust_env=False) as client,
+    ):
+        assert get(client, "data", run=0, data=0)["lacking"] == ["returns", "actions"]
+        place = {"run": 0, "data": 0, "episode": 0, "start": 2, "length": 4}
+        edit = {"modality": "returns", "step": 0, "feature": 0, "value": 2.5}
+        visible = {"states": "1000", "returns": "1000"}
+        body = {**place, "visible": visible, "edits": [edit]}
+        answer = client.post("/api/answer", json=body).json()
+    names: dict[str, Any] = {}
+    exec(answer["python"], names)
+    for name, values in names["answer"].items():
+        found = np.array(answer["modalities"][name]["prediction"]).reshape(values.shape)
+        np.testing.assert_array_equal(found, values)
+    assert answer["modalities"]["returns"]["prediction"][0] == [2.5]
+    assert answer["modalities"]["actions"]["error"]["tokens"] == 0
+
+
 def test_data_that_cannot_be_had_are_told(hopper_run: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", wings=np.zeros((4, 2)), offsets=[0, 4])
     with (

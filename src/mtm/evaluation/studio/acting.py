@@ -21,7 +21,7 @@ from mtm.control.return_targets import TargetSpec, episode_return
 from mtm.control.rollout import Outcome, rollout
 from mtm.control.scores import score
 from mtm.core.errors import MTMError, require
-from mtm.evaluation.studio.faults import RefusedError, impossible, not_found
+from mtm.evaluation.studio.faults import RequestError, impossible, not_found
 from mtm.evaluation.studio.run_summary import environment_of
 from mtm.runs.run import Run
 
@@ -38,7 +38,7 @@ LOG = logging.getLogger("mtm.studio")
 
 
 @dataclass(frozen=True)
-class Order:
+class ActingOrder:
     """What to do.
 
     Attributes:
@@ -65,7 +65,7 @@ class _CancelledError(Exception):
 class Job:
     """Episodes under way. `events` grows; the newest frame is kept apart, as (number, event)."""
 
-    def __init__(self, number: int, order: Order) -> None:
+    def __init__(self, number: int, order: ActingOrder) -> None:
         env_id, problem = environment_of(order.run)
         if env_id is None or problem is not None:
             raise impossible(problem or "there is no environment.")
@@ -205,15 +205,15 @@ class Jobs:
         self._count = 0
         self._lock = threading.Lock()
 
-    def start(self, order: Order) -> Job:
+    def start(self, order: ActingOrder) -> Job:
         """Begin a job.
 
         Raises:
-            RefusedError: Another is under way, or the run cannot act so.
+            RequestError: Another is under way, or the run cannot act so.
         """
         with self._lock:
             if any(job.state == "running" for job in self._jobs.values()):
-                raise RefusedError(
+                raise RequestError(
                     409, "busy", "the run is acting already; wait for it, or cancel it first."
                 )
             self._count += 1
@@ -227,7 +227,7 @@ class Jobs:
         """A job.
 
         Raises:
-            RefusedError: There is none of that number.
+            RequestError: There is none of that number.
         """
         if number not in self._jobs:
             raise not_found(f"there is no acting of the number {number} any more; start it again.")

@@ -109,6 +109,7 @@ def answer(workspace: Workspace, asked: Asked, check: Callable[[], None]) -> dic
             run,
             workspace.sources[asked.data],
             replace(asked, length=steps, visible=window.shown),
+            workspace.lacking(asked.run, asked.data),
         ),
         "milliseconds": 1e3 * (time.perf_counter() - began),
     }
@@ -192,7 +193,7 @@ def _lay(run: Run, window: _Window, edit: Edit) -> None:
 def _certainty_json(m: Modality, certainty: NDArray[Any], hidden: BoolArray) -> dict[str, Any]:
     """Standard deviations of numbers, probabilities of classes, where the model was asked."""
     flat = certainty.reshape(len(certainty), -1).astype(np.float64)
-    said = hidden & ~np.isnan(flat).any(axis=1)
+    said = hidden & np.isfinite(flat).all(axis=1)
     rows = [row if s else None for row, s in zip(flat.tolist(), said, strict=True)]
     if m.kind == "discrete":
         return {"probabilities": rows, "deviation": None}
@@ -205,7 +206,7 @@ def _errors(
     """The error of what is hidden and recorded, beside copying, interpolation and the mean."""
     measured = here & ~shown
     truth, found = window.truth[m.name], {"tokens": int(measured.sum())}
-    guesses = {"copy": None, "interpolation": None, "mean": None}
+    guesses: dict[str, NDArray[Any] | None] = dict.fromkeys(("copy", "interpolation", "mean"))
     if not measured.any():
         return {**found, "normalized": None, "raw": None, **guesses}
     guesses |= without_model(run, m, window.values[m.name], shown)
@@ -248,7 +249,12 @@ def _error(
     run: Run, m: Modality, guess: NDArray[Any], truth: NDArray[Any]
 ) -> dict[str, float | None]:
     """Means over tokens: squared, in units of the training data's variance and raw."""
-    raw = float(errors(run, m, guess, truth, raw=True).mean())
+    raw = _finite(errors(run, m, guess, truth, raw=True).mean())
     if m.kind == "discrete":
         return {"normalized": None, "raw": raw}
-    return {"normalized": float(errors(run, m, guess, truth).mean()), "raw": raw}
+    return {"normalized": _finite(errors(run, m, guess, truth).mean()), "raw": raw}
+
+
+def _finite(value: float) -> float | None:
+    """A number as JSON knows it."""
+    return float(value) if np.isfinite(value) else None

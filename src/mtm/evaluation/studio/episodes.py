@@ -91,22 +91,24 @@ def timeline(
     name, values, known = _drawn(dataset, seen, episode, stride)
     edges = np.unique(np.linspace(0, -(-length // stride), min(points, length) + 1).astype(int))
     found: dict[str, Any] = {"steps": (edges[:-1] * stride).tolist()}
-    for key, function in (("mean", np.add), ("low", np.minimum), ("high", np.maximum)):
-        found[key] = [] if values is None else _buckets(values, known, edges, function)
+    found |= (
+        {"mean": [], "low": [], "high": []} if values is None else _buckets(values, known, edges)
+    )
     absent = {}
     for m in workspace.run(run).modalities:
         if m.name not in seen.names:
             absent[m.name] = [[0, length]]
         elif m.name in seen.present:
             absent[m.name] = _stretches(~seen.present[m.name][::stride], stride, length)
-    return {"episode": episode, "length": length, "name": name, **found, "absent": absent}
+    about = {"episode": episode, "length": length, "name": name, "unit": None}
+    return {**about, **found, "absent": absent}
 
 
 def window_slice(length: int, start: int, steps: int) -> slice:
     """The steps of a window, cut at the episode's end.
 
     Raises:
-        RefusedError: It begins beyond the end.
+        RequestError: It begins beyond the end.
     """
     if start >= length:
         raise bad_request(f"start is {start}; the episode has the steps 0 to {length - 1}.")
@@ -146,8 +148,9 @@ def as_json(m: Modality, values: NDArray[Any], said: BoolArray) -> list[Any]:
     """Values, (S, *shape), as lists: numbers flat, classes plain, None where nothing is said."""
     if m.kind == "discrete":
         return [int(v) if s else None for v, s in zip(values, said, strict=True)]
-    flat = values.reshape(len(values), m.size).astype(np.float64).tolist()
-    return [row if s else None for row, s in zip(flat, said, strict=True)]
+    flat = values.reshape(len(values), m.size).astype(np.float64)
+    said = said & np.isfinite(flat).all(axis=1)  # a network that diverged says nothing
+    return [row if s else None for row, s in zip(flat.tolist(), said, strict=True)]
 
 
 def as_row(marks: BoolArray) -> str:
@@ -187,7 +190,7 @@ def _sum_of_rewards(
 
 def _drawn(
     dataset: TrajectoryDataset, seen: TrajectoryDataset, episode: int, stride: int
-) -> tuple[str | None, NDArray[Any] | None, BoolArray | None]:
+) -> tuple[str | None, NDArray[Any] | None, BoolArray]:
     """What a timeline shows: its name, values and where they are known, every `stride` steps."""
     try:
         name = reward_of(dataset).name
@@ -196,7 +199,7 @@ def _drawn(
     except DataError:
         returns = [m for m in seen.modalities if m.role == "return" and m.size == 1]
         if not returns:
-            return None, None, None
+            return None, None, np.zeros(0, bool)
         name, holder, steps = returns[0].name, seen, slice(None, None, stride)
     values = np.array(holder.arrays[name][steps], np.float64).reshape(-1)
     known = holder.present.get(name)
@@ -204,16 +207,20 @@ def _drawn(
 
 
 def _buckets(
-    values: NDArray[Any], known: BoolArray | None, edges: IntArray, function: np.ufunc
-) -> list[float | None]:
-    """The mean, least or largest of the known values from edge to edge."""
-    assert known is not None
-    nothing = {np.add: 0.0, np.minimum: np.inf, np.maximum: -np.inf}[function]
-    totals = function.reduceat(np.where(known, values, nothing), edges[:-1])
-    counts = np.add.reduceat(known.astype(np.int64), edges[:-1])
-    if function is np.add:
-        totals = totals / np.maximum(counts, 1)
-    return [float(t) if n else None for t, n in zip(totals, counts, strict=True)]
+    values: NDArray[Any], known: BoolArray, edges: IntArray
+) -> dict[str, list[float | None]]:
+    """Mean, least and largest of the known values from edge to edge; None where there is none."""
+    first = edges[:-1]
+    counts = np.add.reduceat(known.astype(np.int64), first)
+    found = {
+        "mean": np.add.reduceat(np.where(known, values, 0.0), first) / np.maximum(counts, 1),
+        "low": np.minimum.reduceat(np.where(known, values, np.inf), first),
+        "high": np.maximum.reduceat(np.where(known, values, -np.inf), first),
+    }
+    return {
+        key: [float(v) if n else None for v, n in zip(array, counts, strict=True)]
+        for key, array in found.items()
+    }
 
 
 def _stretches(absent: BoolArray, stride: int, length: int) -> list[list[int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mtm.core.errors import MTMError
 
 
-class RefusedError(MTMError):
+class RequestError(MTMError):
     """A request that is not answered.
 
     Args:
@@ -19,23 +19,23 @@ class RefusedError(MTMError):
         self.status, self.code = status, code
 
 
-class OvertakenError(RefusedError):
+class OvertakenError(RequestError):
     """A newer request of the same client has come."""
 
     def __init__(self) -> None:
         super().__init__(409, "overtaken", "a newer request of the same page has come.")
 
 
-def bad_request(message: str) -> RefusedError:
+def bad_request(message: str) -> RequestError:
     """The request itself is at fault."""
-    return RefusedError(400, "bad-request", message)
+    return RequestError(400, "bad-request", message)
 
 
-def not_found(message: str) -> RefusedError:
+def not_found(message: str) -> RequestError:
     """There is no such thing."""
-    return RefusedError(404, "not-found", message)
+    return RequestError(404, "not-found", message)
 
 
-def impossible(message: str) -> RefusedError:
+def impossible(message: str) -> RequestError:
     """The run or the data cannot do it."""
-    return RefusedError(422, "data", message)
+    return RequestError(422, "data", message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,17 +26,28 @@ episode = episode_shown_to(run, data, {episode}).episode(0)  # as the run sees i
 shown = {{  # 1: visible
 {rows}
 }}
-given = {{name: episode[name][{start}:{stop}] for name in shown}}
+given = {{name: episode[name][{start}:{stop}] for name in shown if name in episode}}
 {edits}present = {{name: np.array([mark == "1" for mark in row]) for name, row in shown.items()}}
 answer = mtm.predict(run, given, {names!r}, present=present)
 """
 
 
-def python_of(run: Run, source: Source, asked: Asked) -> str:
-    """A program whose `answer` is what the page shows as prediction."""
+def python_of(run: Run, source: Source, asked: Asked, lacking: Collection[str]) -> str:
+    """A program whose `answer` is what the page shows as prediction.
+
+    Args:
+        run: It was asked.
+        source: Its data.
+        asked: The question.
+        lacking: Modalities that the data do not have at all: what is shown of them is made up.
+    """
     shown = {name: marks for name, marks in asked.visible.items() if marks.any()}
     rows = [f"    {name!r}: {''.join('01'[int(m)] for m in row)!r}," for name, row in shown.items()]
-    edits = []
+    edits = [
+        f"given[{name!r}] = np.full({(asked.length, *run.modalities.named(name).shape)}, np.nan)\n"
+        for name in shown
+        if name in lacking
+    ]
     for edit in asked.edits:
         m = run.modalities.named(edit.modality)
         place = [

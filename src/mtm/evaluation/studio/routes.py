@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from mtm import __version__
 from mtm.evaluation.studio import episodes, questions, requests
-from mtm.evaluation.studio.acting import MOST_EPISODES, Job, Jobs, Order
+from mtm.evaluation.studio.acting import MOST_EPISODES, ActingOrder, Job, Jobs
 from mtm.evaluation.studio.answers import answer
 from mtm.evaluation.studio.faults import bad_request
 from mtm.evaluation.studio.quality import Quality
@@ -156,7 +156,7 @@ class Answering:
         frames = fields.get("frames", False)
         if not isinstance(frames, bool):
             raise bad_request("frames must be true or false.")
-        order = Order(
+        order = ActingOrder(
             self.workspace.run(whole(fields, "run")),
             choice(fields, "policy", POLICIES),
             _target(fields),

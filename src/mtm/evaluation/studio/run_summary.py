@@ -96,7 +96,7 @@ def acting_summary(run: Run) -> dict[str, Any]:
 def environment_of(run: Run) -> tuple[str | None, str | None]:
     """The environment that a run can act in, and what is in the way if it cannot."""
     for role in ("state", "action"):
-        if len(run.modalities.of_role(role)) != 1:  # type: ignore[arg-type]
+        if len(run.modalities.of_role(role)) != 1:
             return None, f"To act, a run needs one modality of role {role}."
     try:
         env_id = environment_to_act_in(run.description.metadata)

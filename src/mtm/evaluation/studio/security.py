@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mtm.evaluation.studio.faults import RefusedError
+from mtm.evaluation.studio.faults import RequestError
 
 CONTENT_SECURITY_POLICY = "; ".join(
     [
@@ -97,7 +97,7 @@ class Guard:
         request = Request(scope)
         try:
             answer = self._let_in(request)
-        except RefusedError as error:
+        except RequestError as error:
             answer = refusal(error)
         if answer is None:
             await self._app(scope, receive, send_with_headers)
@@ -129,7 +129,7 @@ class Guard:
             name, port = "", 0
         if port == self._port and (name in self._names or (self._any_address and _is_ip(name))):
             return
-        raise RefusedError(
+        raise RequestError(
             403,
             "forbidden",
             f"the request is for another host. Open the address that mtm studio printed (port "
@@ -142,19 +142,19 @@ class Guard:
         site = headers.get("sec-fetch-site", "none")
         foreign = origin is not None and origin != f"http://{headers.get('host')}"
         if foreign or (path.startswith(API) and site not in ("same-origin", "none")):
-            raise RefusedError(
+            raise RequestError(
                 403, "forbidden", "the request comes from another site; use the studio's own page."
             )
 
     def _check_token(self, shown: str | None) -> None:
         assert self._token is not None
         if shown is None or not hmac.compare_digest(shown.encode(), self._token.encode()):
-            raise RefusedError(
+            raise RequestError(
                 403, "forbidden", "open the whole address that mtm studio printed, with its token."
             )
 
 
-def refusal(error: RefusedError) -> JSONResponse:
+def refusal(error: RequestError) -> JSONResponse:
     """An error as the page reads it."""
     content = {"error": {"code": error.code, "message": str(error)}}
     return JSONResponse(content, status_code=error.status)

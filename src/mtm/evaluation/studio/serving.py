@@ -91,6 +91,7 @@ class Serving:
             log_level="error",
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             lifespan="off",
             ws="none",
             limit_concurrency=MOST_CONNECTIONS,
