@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,30 +98,45 @@ def export(run: Run, out: str | Path, config: ExportConfig | None = None) -> Pol
         segment_length=run.segment_length,
         opset=OPSET,
         graphs={},
-        acting={n: _acting(config, policy) for n, policy in acting.items() if policy is not None},
+        acting={n: _acting(policy) for n, policy in acting.items() if policy is not None},
         check=Check(config.tolerance, 0.0, count, about),
         run=_origin(run),
     )
-    with appearing(out) as folder:
-        folder.mkdir()
-        described = replace(described, path=folder)
-        for name, planned in plans.items():
-            graphs = tuple(_write(folder, plan) for plan in planned)
-            described.graphs[name] = graphs
-            guidance = config.guidance if name == "rcbc" else 1.0
-            checked = tuple(
-                _checked(run, described, graph, plan, values, guidance)
-                for graph, plan in zip(graphs, planned, strict=True)
-            )
-            described.graphs[name] = checked
-            policy, found = acting[name], max(graph.largest_difference for graph in checked)
-            if policy is not None:
-                found = max(found, _played(policy, ExportedPolicy(described, name), values))
-            described = _let_pass(described, name, found)
-        text = json.dumps(described.to_json(), indent=2)
-        (folder / FILE_NAME).write_text(text + "\n", encoding="utf-8")
-        read_policy_file(folder)
+    try:
+        with appearing(out) as folder:
+            folder.mkdir()
+            described = replace(described, path=folder)
+            for name, planned in plans.items():
+                guidance = config.guidance if name == "rcbc" else 1.0
+                described = _add(described, run, name, planned, acting[name], values, guidance)
+            text = json.dumps(described.to_json(), indent=2)
+            (folder / FILE_NAME).write_text(text + "\n", encoding="utf-8")
+            read_policy_file(folder)
+    except OSError as error:
+        raise RunError(f"could not write {out}: {error}.") from error
     return replace(described, path=out)
+
+
+def _add(
+    described: PolicyFile,
+    run: Run,
+    name: str,
+    planned: Sequence[_Planned],
+    policy: MaskedPolicy | None,
+    values: Arrays,
+    guidance: float,
+) -> PolicyFile:
+    """Write the graphs of a capability and compare them; raises `RunError` if they differ."""
+    graphs = tuple(_write(described.path, plan) for plan in planned)
+    checked = tuple(
+        _checked(run, described, graph, plan, values, guidance)
+        for graph, plan in zip(graphs, planned, strict=True)
+    )
+    described = replace(described, graphs={**described.graphs, name: checked})
+    found = max(graph.largest_difference for graph in checked)
+    if policy is not None:
+        found = max(found, _played(policy, ExportedPolicy(described, name), values))
+    return _let_pass(described, name, found)
 
 
 def _policy(run: Run, capability: str, config: ExportConfig) -> MaskedPolicy | None:
@@ -136,7 +151,7 @@ def _policy(run: Run, capability: str, config: ExportConfig) -> MaskedPolicy | N
     return None
 
 
-def _acting(config: ExportConfig, policy: MaskedPolicy) -> Acting:
+def _acting(policy: MaskedPolicy) -> Acting:
     (way,) = policy.ways
     returns = None if way.target is None else policy.asked_returns
     return Acting(way.history, way.target, returns)
