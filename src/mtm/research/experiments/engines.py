@@ -157,6 +157,14 @@ class _Worker:
         self.answers.close()
 
 
+LOOPBACK = "127.0.0.1"
+"""The address that only this machine reaches."""
+
+CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""What tells Ray, on Linux too, that no other machine will join; else it takes an address of the
+network in place of the loopback one."""
+
+
 class RayEngine:
     """A Ray cluster: an existing one, or one of this machine for the time being.
 
@@ -164,16 +172,23 @@ class RayEngine:
     has any. The directories must lie where all nodes see them under the same path.
 
     Args:
-        address: Of a running cluster; None: RAY_ADDRESS, else a cluster is started here.
+        address: Of a running cluster; None: RAY_ADDRESS, else a cluster is started here, which
+            listens on this machine's loopback address only: Ray runs whatever it is sent.
+
+    Raises:
+        ConfigError: There is no such cluster, or one here would be open to the network.
     """
 
     def __init__(self, address: str | None) -> None:
-        self._ray: Any = require("ray", extra="ray")
         existing = address or os.environ.get("RAY_ADDRESS")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
+        if not existing:
+            os.environ[CLUSTERS] = "0"  # read when Ray is imported
+        self._ray: Any = require("ray", extra="ray")
         here: dict[str, Any] = {
             "num_cpus": available_cores(),
             "include_dashboard": False,
+            "_node_ip_address": LOOPBACK,
             "object_store_memory": OBJECT_STORE,
         }
         try:
@@ -185,6 +200,14 @@ class RayEngine:
             )
         except (ConnectionError, ValueError) as error:
             raise ConfigError(f"no Ray cluster at {existing}: {error}") from error
+        found = self._ray.util.get_node_ip_address()
+        if not existing and found != LOOPBACK:
+            self._ray.shutdown()
+            raise ConfigError(
+                f"Ray would listen on {found}, for everybody there to use, as it was imported "
+                f"before with {CLUSTERS} unset. Set that variable to 0 first, or start a cluster "
+                "of your own and give its address."
+            )
         self._tasks: dict[Any, Path] = {}
         self._gpus = 1 if self._ray.cluster_resources().get("GPU", 0) else 0
 
