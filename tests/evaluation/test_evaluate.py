@@ -146,6 +146,8 @@ def test_the_sweep_may_have_fewer_episodes(hopper: Path) -> None:
     assert set(counted) == {3, len(SWEEP) - 1}
     with pytest.raises(ConfigError, match="sweep_episodes must be at least 1, got 0"):
         EvalConfig(sweep_episodes=0)
+
+
 def test_acting_as_published_stands_beside_our_own(hopper: Path, result: dict, capsys) -> None:
     ours = (hopper / "evaluation.json").read_bytes()
     words = ["eval", str(hopper), "--acting", "paper", "--episodes", "1"]

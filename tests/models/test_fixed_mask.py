@@ -136,6 +136,12 @@ def test_with_every_kind_of_prediction(
         compare(network, *QUESTIONS[question])
 
 
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("members", [1, 2])
+def test_the_network_of_the_original_too(question: str, members: int) -> None:
+    compare(make(replace(CONFIG, original=True, members=members)), *QUESTIONS[question])
+
+
 @pytest.mark.parametrize("length", range(1, T))
 def test_fewer_steps_than_a_segment(length: int) -> None:
     compare(make(), drawn(length, 0.5, length), drawn(length + 20, 0.5, length))

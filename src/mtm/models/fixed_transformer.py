@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from mtm.data.modalities import Modality
 from mtm.models.attention import attend_within
-from mtm.models.fixed_parts import Pick, Quick, hold, linear, steps_of
+from mtm.models.fixed_parts import Pick, Quick, Steps, hold, linear, steps_of
 from mtm.models.heads import Predictions
 from mtm.models.mtm import MTM
+from mtm.models.original import MapsIntoDecoder
 from mtm.models.transformer import Decoder, Layer
 
 
@@ -33,13 +34,15 @@ class FixedTransformer(nn.Module):
         self.heads = network.heads
         self._embed = [Quick(layer) for layer in self.encoders]
         self._layers = [_QuickLayer(layer) for layer in _layers(self.encoder)]
-        self._norm, self._to_decoder = Quick(self.encoder.norm), Quick(self.to_decoder)
+        self._norm = Quick(self.encoder.norm)
+        self._to_decoder = [Quick(layer) for layer in _maps(network, self.shown)]
         heads = [cast("nn.Sequential", self.heads[m.name]) for m, _ in self.asked]
         self._heads = [[Quick(layer) for layer in head] for head in heads]
         attention = _layers(network.decoder)[0]
         self.made_of = (
             *(network.encoder_modality_encoding, network.decoder_modality_encoding),
             *(network.mask_tokens, *attention.attention_norm.parameters()),
+            *(network.to_decoder.parameters() if network.config.original else ()),
             *attention.to_queries_keys_values.parameters(),
         )
         shown, hidden, asked = (_tokens(chosen) for chosen in (visible, ~visible, wanted))
@@ -47,7 +50,9 @@ class FixedTransformer(nn.Module):
             network.positions(encoding, T).flatten(-3, -2).unsqueeze(-3)  # (1, L, D)
             for encoding in (network.encoder_modality_encoding, network.decoder_modality_encoding)
         )
-        masks = network.mask_tokens.unsqueeze(-3).expand(*[-1] * (self.members > 1), T, M, -1)
+        masks = (
+            network.hidden_to_decoder().unsqueeze(-3).expand(*[-1] * (self.members > 1), T, M, -1)
+        )
         blank = (masks.flatten(-3, -2).unsqueeze(-3) + decoder_positions)[..., hidden, :]
         hold(
             self,
@@ -91,7 +96,12 @@ class FixedTransformer(nn.Module):
                 x = layer.on(x, layer.values(x))
             else:
                 x = layer.attend_and_on(x, *layer.queries_keys_values(x))
-        return self._to_decoder(self._norm(x)) + self.decoder_positions
+        latent = self._norm(x)
+        if len(self._to_decoder) == 1:
+            return self._to_decoder[0](latent) + self.decoder_positions
+        parts = torch.split_with_sizes(latent, [len(times) for _, times in self.shown], dim=-2)
+        mapped = [to(part) for to, part in zip(self._to_decoder, parts, strict=True)]
+        return torch.cat(mapped, dim=-2) + self.decoder_positions
 
 
 class FixedDecoder(nn.Module):
@@ -215,6 +225,13 @@ class _QuickLayer:
         """What follows attention."""
         x = x + self._from_heads(mixed)
         return x + self._mlp_out(F.gelu(self._mlp_in(self._mlp_norm(x))))
+
+
+def _maps(network: MTM, shown: Sequence[Steps]) -> list[nn.Module]:
+    """The map of all visible tokens into the decoder, or that of each modality that has some."""
+    if isinstance(network.to_decoder, MapsIntoDecoder):
+        return [network.to_decoder[m.name] for m, _ in shown]
+    return [network.to_decoder]
 
 
 def _layers(part: nn.Module) -> list[Layer]:

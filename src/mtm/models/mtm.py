@@ -149,8 +149,14 @@ class MTM(nn.Module):
     def into_decoder(self, latent: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         """What the decoder takes for hidden tokens, (M, D), and for visible ones, (N, D)."""
         if isinstance(self.to_decoder, MapsIntoDecoder):
-            return self.to_decoder.of_mask_tokens(self.mask_tokens), self.to_decoder(latent, layout)
-        return self.mask_tokens, self.to_decoder(latent)
+            return self.hidden_to_decoder(), self.to_decoder(latent, layout)
+        return self.hidden_to_decoder(), self.to_decoder(latent)
+
+    def hidden_to_decoder(self) -> Tensor:
+        """What the decoder takes for hidden tokens, (M, D), of members (E, M, D)."""
+        if isinstance(self.to_decoder, MapsIntoDecoder):
+            return self.to_decoder.of_mask_tokens(self.mask_tokens)
+        return self.mask_tokens
 
     def positions(self, modality_encoding: Tensor, length: int) -> Tensor:
         """Time and modality encodings together, (T, M, D), of members (E, T, M, D)."""

@@ -20,8 +20,8 @@ from mtm.core.plain_data import expecting
 from mtm.data.loading import DataSpec, absolute
 from mtm.research.experiments import EXPERIMENTS, recipes
 from mtm.research.experiments.engines import Engine, LocalEngine, RayEngine
-from mtm.research.experiments.methods import EXTRAS, METHODS
 from mtm.research.experiments.made_sets import resolve
+from mtm.research.experiments.methods import EXTRAS, METHODS
 from mtm.research.experiments.page import write_page
 from mtm.research.experiments.runner import OVER, RunState, plan, results, run_all
 from mtm.research.experiments.scales import SCALES, Scale
