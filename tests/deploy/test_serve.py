@@ -23,9 +23,10 @@ from benchmarks.serving import TOLERANCE, load
 import mtm
 from mtm.core.config import TrainConfig
 from mtm.core.errors import ConfigError
+from mtm.core.http_access import listen
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.deploy import serve_batching
-from mtm.deploy.serve import bound, make_server, serve
+from mtm.deploy.serve import make_server, serve
 from mtm.deploy.serve_guard import is_loopback
 from mtm.deploy.serve_limits import Limits
 from mtm.deploy.serve_metrics import Histogram
@@ -51,7 +52,7 @@ def serving(
 ) -> Iterator[str]:
     """A server in a thread; gives HOST:PORT."""
     server = make_server(run, host, token, limits or Limits())
-    with bound("127.0.0.1", 0) as listening:
+    with listen("127.0.0.1", 0) as listening:
         place = f"127.0.0.1:{listening.getsockname()[1]}"
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
@@ -390,12 +391,12 @@ class Unrunnable:
 
 
 def test_a_port_that_is_taken(run: Run) -> None:
-    with bound("127.0.0.1", 0) as taken:
+    with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1 port {port}"):
-            bound("127.0.0.1", port)
-    with pytest.raises(ConfigError, match="cannot listen on no such host"):
-        bound("no such host", 0)
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1, port {port}"):
+            listen("127.0.0.1", port)
+    with pytest.raises(ConfigError, match="--host .no such host. cannot be used"):
+        listen("no such host", 0)
 
 
 def test_settings_of_limits() -> None:
@@ -447,7 +448,7 @@ def test_a_stop_finishes_what_is_under_way(run: Run, monkeypatch: pytest.MonkeyP
     server = make_server(run, "127.0.0.1", None, Limits())
     answers: list[tuple[int, Any]] = []
     body = {"given": {"states": [[0.0] * 4]}, "want": "actions"}
-    with bound("127.0.0.1", 0) as listening:
+    with listen("127.0.0.1", 0) as listening:
         place = f"127.0.0.1:{listening.getsockname()[1]}"
         serving_thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         asking = threading.Thread(

@@ -15,7 +15,7 @@ pytest.importorskip("starlette", reason="the extra `studio` is not installed")
 httpx = pytest.importorskip("httpx", reason="the extra `dev` is not installed")
 
 import mtm
-from mtm.evaluation.studio.faults import OvertakenError, RequestError
+from mtm.evaluation.studio.faults import OvertakenError, StudioError
 from mtm.evaluation.studio.turns import Turns
 from mtm.inference.certainty import ask_how_sure
 from mtm.inference.run_data import episode_shown_to, own_data
@@ -298,6 +298,6 @@ def test_overtaken_work_is_skipped_and_stopped() -> None:
 def test_an_answer_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtm.evaluation.studio.turns.SECONDS", 0.0)
     turns = Turns()
-    with pytest.raises(RequestError, match="take a shorter window"):
+    with pytest.raises(StudioError, match="take a shorter window"):
         asyncio.run(turns.take(lambda check: time.sleep(0.01) or check()))
     turns.close()

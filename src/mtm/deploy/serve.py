@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import secrets
 import signal
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from mtm.core.errors import ConfigError, require
-from mtm.deploy.serve_guard import Guard, is_loopback
+from mtm.core.http_access import is_loopback, listen, new_token
+from mtm.deploy.serve_guard import ClientGuard
 from mtm.deploy.serve_limits import Limits
 from mtm.runs.run import Run
 
@@ -46,10 +45,10 @@ def serve(
         MissingExtraError: Starlette or uvicorn is not installed.
     """
     if token is None and not is_loopback(host):
-        token = secrets.token_urlsafe(32)
+        token = new_token()
         say(f"token: {token}")
     server = make_server(run, host, token, limits or Limits())
-    with bound(host, port) as listening, _stopped_by_signals():
+    with listen(host, port) as listening, _stopped_by_signals():
         shown = f"[{host}]" if ":" in host else host
         say(f"http://{shown}:{listening.getsockname()[1]}")
         server.run(sockets=[listening])
@@ -57,7 +56,7 @@ def serve(
 
 
 def make_server(run: Run, host: str, token: str | None, limits: Limits) -> Any:
-    """A server of uvicorn's that answers for a run, to be run on a socket of `bound`.
+    """A server of uvicorn's that answers for a run, to be run on a socket that listens.
 
     Raises:
         ConfigError: The token is empty.
@@ -70,7 +69,7 @@ def make_server(run: Run, host: str, token: str | None, limits: Limits) -> Any:
     if token is not None and not token.strip():
         raise ConfigError("the token is empty; leave it out, or say one that nobody guesses.")
     config = uvicorn.Config(
-        Application(run, limits, Guard(host, token)).asgi(),
+        Application(run, limits, ClientGuard(host, token)).asgi(),
         **{"http": "h11", "ws": "none", "loop": "asyncio", "lifespan": "on"},
         **{"access_log": False, "log_level": "warning", "server_header": False},
         limit_concurrency=MOST_CONNECTIONS,
@@ -78,22 +77,6 @@ def make_server(run: Run, host: str, token: str | None, limits: Limits) -> Any:
         h11_max_incomplete_event_size=LARGEST_HEAD,
     )
     return uvicorn.Server(config)
-
-
-def bound(host: str, port: int) -> socket.socket:
-    """A socket that listens.
-
-    Raises:
-        ConfigError: The address cannot be bound to.
-    """
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=2048)
-    except (OSError, OverflowError) as error:
-        raise ConfigError(
-            f"cannot listen on {host} port {port}: {error}. Choose another --port (0: any that is "
-            "free) or --host."
-        ) from error
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from mtm.control.policies import MaskedPolicy
 from mtm.core.errors import ConfigError, DataError, MTMError, unknown
 from mtm.core.names import ACTING_TASKS
 from mtm.deploy.serve_batching import Batcher
-from mtm.deploy.serve_guard import Guard
+from mtm.deploy.serve_guard import ClientGuard
 from mtm.deploy.serve_limits import Limits, RequestError
 from mtm.deploy.serve_metrics import Metrics
 from mtm.deploy.serve_sessions import Sessions
@@ -59,7 +59,7 @@ class Application:
         guard: Who may ask.
     """
 
-    def __init__(self, run: Run, limits: Limits, guard: Guard) -> None:
+    def __init__(self, run: Run, limits: Limits, guard: ClientGuard) -> None:
         self.run, self.limits, self.guard = run, limits, guard
         self.metrics = Metrics()
         self.batcher = Batcher(run, limits, self.metrics)
@@ -246,7 +246,7 @@ class Application:
 class _Watched:
     """An application behind a guard, whose answers are counted."""
 
-    def __init__(self, app: ASGIApp, guard: Guard, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, guard: ClientGuard, metrics: Metrics) -> None:
         self._app, self._guard, self._metrics = app, guard, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -8,18 +8,16 @@
 
 from __future__ import annotations
 
-import hmac
-import ipaddress
-import socket
 from collections.abc import Mapping
 
+from mtm.core.http_access import HostNames, is_foreign, is_token
 from mtm.deploy.serve_limits import RequestError
 
 OPEN = ("/health",)
 """Paths that need no token, so that a supervisor can ask."""
 
 
-class Guard:
+class ClientGuard:
     """Looks at the head of each request.
 
     Args:
@@ -28,8 +26,7 @@ class Guard:
     """
 
     def __init__(self, host: str, token: str | None) -> None:
-        self._names = {"localhost", host.lower(), socket.gethostname().lower()}
-        self._token = token
+        self._names, self._token = HostNames(host), token
 
     def check(self, path: str, headers: Mapping[str, str]) -> None:
         """Raise a `RequestError` unless a request may be answered.
@@ -39,33 +36,17 @@ class Guard:
             headers: By names in lower case.
         """
         host = headers.get("host", "")
-        if not self._is_here(host):
+        if not self._names.hold(host):
             raise RequestError(
                 421,
                 f"the header Host is {host!r}; allowed are addresses and names of this machine.",
             )
         origin = headers.get("origin")
-        if origin is not None and origin.lower() != f"http://{host.lower()}":
+        if is_foreign(origin, host):
             raise RequestError(403, f"pages of {origin!r} may not ask this server.")
         if self._token is not None and path not in OPEN:
             given = headers.get("authorization", "")
-            if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+            if not is_token(given, f"Bearer {self._token}"):
                 raise RequestError(
                     401, "this server wants the header Authorization: Bearer TOKEN, as it printed."
                 )
-
-    def _is_here(self, host: str) -> bool:
-        name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
-        try:
-            ipaddress.ip_address(name.strip("[]"))
-        except ValueError:
-            return name.lower() in self._names
-        return True
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that is bound to a host."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

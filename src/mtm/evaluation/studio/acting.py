@@ -21,7 +21,7 @@ from mtm.control.return_targets import TargetSpec, episode_return
 from mtm.control.rollout import Outcome, rollout
 from mtm.control.scores import score
 from mtm.core.errors import MTMError, require
-from mtm.evaluation.studio.faults import RequestError, impossible, not_found
+from mtm.evaluation.studio.faults import StudioError, impossible, not_found
 from mtm.evaluation.studio.run_summary import environment_of
 from mtm.runs.run import Run
 
@@ -209,11 +209,11 @@ class Jobs:
         """Begin a job.
 
         Raises:
-            RequestError: Another is under way, or the run cannot act so.
+            StudioError: Another is under way, or the run cannot act so.
         """
         with self._lock:
             if any(job.state == "running" for job in self._jobs.values()):
-                raise RequestError(
+                raise StudioError(
                     409, "busy", "the run is acting already; wait for it, or cancel it first."
                 )
             self._count += 1
@@ -227,7 +227,7 @@ class Jobs:
         """A job.
 
         Raises:
-            RequestError: There is none of that number.
+            StudioError: There is none of that number.
         """
         if number not in self._jobs:
             raise not_found(f"there is no acting of the number {number} any more; start it again.")

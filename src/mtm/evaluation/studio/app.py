@@ -14,9 +14,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
 from mtm.core.errors import MTMError
-from mtm.evaluation.studio.faults import RequestError, impossible, not_found
+from mtm.evaluation.studio.faults import StudioError, impossible, not_found
 from mtm.evaluation.studio.routes import Answering
-from mtm.evaluation.studio.security import Guard, refusal
+from mtm.evaluation.studio.security import PageGuard, refusal
 
 PAGE = Path(__file__).parent / "page"
 """What `make studio` builds of studio/."""
@@ -46,7 +46,7 @@ def make_app(answering: Answering, host: str, port: int, token: str | None) -> A
             Exception: _break,
         },
     )
-    return Guard(app, host, port, token)
+    return PageGuard(app, host, port, token)
 
 
 class _Assets(StaticFiles):
@@ -61,24 +61,24 @@ class _Assets(StaticFiles):
 
 async def _index(_: Request) -> Response:
     if not (PAGE / "index.html").is_file():
-        raise RequestError(
+        raise StudioError(
             503, "no-page", "the page has not been built in this checkout: run `make studio`."
         )
     return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-store"})
 
 
 async def _refuse(_: Request, error: Exception) -> Response:
-    return refusal(error if isinstance(error, RequestError) else impossible(str(error)))
+    return refusal(error if isinstance(error, StudioError) else impossible(str(error)))
 
 
 async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
         return refusal(not_found("there is nothing at this address."))
-    return refusal(RequestError(error.status_code, "bad-request", f"{error.detail}."))
+    return refusal(StudioError(error.status_code, "bad-request", f"{error.detail}."))
 
 
 async def _break(request: Request, error: Exception) -> Response:
     LOG.error("%s %s", request.method, request.url.path, exc_info=error)
     text = f"the server failed ({type(error).__name__}); what it printed in the terminal says more."
-    return refusal(RequestError(500, "internal", text))
+    return refusal(StudioError(500, "internal", text))

@@ -108,7 +108,7 @@ def window_slice(length: int, start: int, steps: int) -> slice:
     """The steps of a window, cut at the episode's end.
 
     Raises:
-        RequestError: It begins beyond the end.
+        StudioError: It begins beyond the end.
     """
     if start >= length:
         raise bad_request(f"start is {start}; the episode has the steps 0 to {length - 1}.")

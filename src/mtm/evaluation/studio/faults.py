@@ -5,7 +5,7 @@ from __future__ import annotations
 from mtm.core.errors import MTMError
 
 
-class RequestError(MTMError):
+class StudioError(MTMError):
     """A request that is not answered.
 
     Args:
@@ -19,23 +19,23 @@ class RequestError(MTMError):
         self.status, self.code = status, code
 
 
-class OvertakenError(RequestError):
+class OvertakenError(StudioError):
     """A newer request of the same client has come."""
 
     def __init__(self) -> None:
         super().__init__(409, "overtaken", "a newer request of the same page has come.")
 
 
-def bad_request(message: str) -> RequestError:
+def bad_request(message: str) -> StudioError:
     """The request itself is at fault."""
-    return RequestError(400, "bad-request", message)
+    return StudioError(400, "bad-request", message)
 
 
-def not_found(message: str) -> RequestError:
+def not_found(message: str) -> StudioError:
     """There is no such thing."""
-    return RequestError(404, "not-found", message)
+    return StudioError(404, "not-found", message)
 
 
-def impossible(message: str) -> RequestError:
+def impossible(message: str) -> StudioError:
     """The run or the data cannot do it."""
-    return RequestError(422, "data", message)
+    return StudioError(422, "data", message)

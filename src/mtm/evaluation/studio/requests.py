@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from mtm.data.modalities import BoolArray
 from mtm.evaluation.studio.answers import Asked, Edit
 from mtm.evaluation.studio.episodes import LONGEST_WINDOW
-from mtm.evaluation.studio.faults import RequestError, bad_request
+from mtm.evaluation.studio.faults import StudioError, bad_request
 from mtm.evaluation.studio.workspace import Workspace
 
 LARGEST_BODY = 1 << 20
@@ -33,15 +33,15 @@ async def read_body(request: Request, allowed: Collection[str]) -> Fields:
     """The JSON object of a POST.
 
     Raises:
-        RequestError: It is something else, too large, or slow to come; a field is not known.
+        StudioError: It is something else, too large, or slow to come; a field is not known.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise RequestError(415, "not-json", "send JSON, with Content-Type: application/json.")
+        raise StudioError(415, "not-json", "send JSON, with Content-Type: application/json.")
     try:
         body = await asyncio.wait_for(_read(request), SECONDS)
     except asyncio.TimeoutError as error:
-        raise RequestError(408, "too-slow", "the request took too long to arrive.") from error
+        raise StudioError(408, "too-slow", "the request took too long to arrive.") from error
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -68,7 +68,7 @@ def whole(
     """A whole number within bounds; `default` if it is not there.
 
     Raises:
-        RequestError: It is missing, no whole number, or out of bounds.
+        StudioError: It is missing, no whole number, or out of bounds.
     """
     value = fields.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -82,7 +82,7 @@ def text(fields: Fields, name: str, default: str | None = None) -> str:
     """A short text; `default` if it is not there.
 
     Raises:
-        RequestError: It is missing, no text, or too long.
+        StudioError: It is missing, no text, or too long.
     """
     value = fields.get(name, default)
     if not isinstance(value, str) or len(value) > LONGEST_TEXT:
@@ -96,7 +96,7 @@ def choice(fields: Fields, name: str, allowed: Collection[str], default: str | N
     """One of some words.
 
     Raises:
-        RequestError: It is another.
+        StudioError: It is another.
     """
     value = text(fields, name, default)
     if value not in allowed:
@@ -116,7 +116,7 @@ def asked_of(workspace: Workspace, fields: Fields) -> Asked:
     """A question about a window.
 
     Raises:
-        RequestError: Something in it is not as it should be.
+        StudioError: Something in it is not as it should be.
     """
     window = window_of(fields)
     names = workspace.run(window["run"]).modalities.names
@@ -167,7 +167,7 @@ async def _read(request: Request) -> bytes:
         async for part in request.stream():
             size += len(part)
             if size > LARGEST_BODY:
-                raise RequestError(
+                raise StudioError(
                     413, "too-large", f"a request has {LARGEST_BODY:,} bytes at most."
                 )
             parts.append(part)

@@ -6,19 +6,15 @@ A web page from elsewhere can make a browser send requests here, or give its own
 
 from __future__ import annotations
 
-import hmac
-import ipaddress
-import secrets
-import socket
-from collections.abc import Collection
 from http.cookies import CookieError, SimpleCookie
 
-from starlette.datastructures import URL, Headers, MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mtm.evaluation.studio.faults import RequestError
+from mtm.core.http_access import HostNames, is_foreign, is_token
+from mtm.evaluation.studio.faults import StudioError
 
 CONTENT_SECURITY_POLICY = "; ".join(
     [
@@ -43,26 +39,9 @@ HEADERS = {
 }
 
 API = "/api/"
-TOKEN_BYTES = 24
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def new_token() -> str:
-    """A secret that nobody guesses."""
-    return secrets.token_urlsafe(TOKEN_BYTES)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a host."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-class Guard:
+class PageGuard:
     """Checks every request before it is answered, and adds the headers that browsers heed.
 
     Args:
@@ -74,8 +53,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, host: str, port: int, token: str | None) -> None:
         self._app, self._port, self._token = app, port, token
-        self._names = _names_of(host)
-        self._any_address = not is_loopback(host) and _is_unspecified(host)
+        self._names = HostNames(host)
         self._cookie = f"mtm-studio-{port}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,7 +75,7 @@ class Guard:
         request = Request(scope)
         try:
             answer = self._let_in(request)
-        except RequestError as error:
+        except StudioError as error:
             answer = refusal(error)
         if answer is None:
             await self._app(scope, receive, send_with_headers)
@@ -122,14 +100,9 @@ class Guard:
 
     def _check_host(self, host: str) -> None:
         """Refuse a name that is not ours: another site may have been given our address."""
-        try:
-            url = URL(f"http://{host}")
-            name, port = url.hostname or "", url.port or 80
-        except ValueError:
-            name, port = "", 0
-        if port == self._port and (name in self._names or (self._any_address and _is_ip(name))):
+        if self._names.hold(host, self._port):
             return
-        raise RequestError(
+        raise StudioError(
             403,
             "forbidden",
             f"the request is for another host. Open the address that mtm studio printed (port "
@@ -140,45 +113,24 @@ class Guard:
         """Refuse what a page from elsewhere sends."""
         origin = headers.get("origin")
         site = headers.get("sec-fetch-site", "none")
-        foreign = origin is not None and origin != f"http://{headers.get('host')}"
+        foreign = is_foreign(origin, headers.get("host", ""))
         if foreign or (path.startswith(API) and site not in ("same-origin", "none")):
-            raise RequestError(
+            raise StudioError(
                 403, "forbidden", "the request comes from another site; use the studio's own page."
             )
 
     def _check_token(self, shown: str | None) -> None:
         assert self._token is not None
-        if shown is None or not hmac.compare_digest(shown.encode(), self._token.encode()):
-            raise RequestError(
+        if not is_token(shown, self._token):
+            raise StudioError(
                 403, "forbidden", "open the whole address that mtm studio printed, with its token."
             )
 
 
-def refusal(error: RequestError) -> JSONResponse:
+def refusal(error: StudioError) -> JSONResponse:
     """An error as the page reads it."""
     content = {"error": {"code": error.code, "message": str(error)}}
     return JSONResponse(content, status_code=error.status)
-
-
-def _names_of(host: str) -> Collection[str]:
-    """What a browser may call a server that is bound to a host."""
-    if is_loopback(host):
-        return {*LOOPBACK, host}
-    own = {host, *LOOPBACK}
-    return {*own, socket.gethostname().lower()} if _is_unspecified(host) else own
-
-
-def _is_unspecified(host: str) -> bool:
-    """Whether a host stands for every address of this machine."""
-    return host in ("", "0.0.0.0", "::")
-
-
-def _is_ip(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _cookie(header: str, name: str) -> str | None:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from mtm.core.errors import ConfigError, RunError, require
+from mtm.core.http_access import is_loopback, listen, new_token
 from mtm.data.loading import DataSpec
 from mtm.evaluation.studio.workspace import Workspace, open_runs
 from mtm.runs.run import Run
@@ -82,7 +83,6 @@ class Serving:
 
         from mtm.evaluation.studio.app import make_app
         from mtm.evaluation.studio.routes import Answering
-        from mtm.evaluation.studio.security import is_loopback, new_token
 
         self.token = None if is_loopback(self._host) else new_token()
         self._answering = Answering(self._workspace)
@@ -131,29 +131,10 @@ class Serving:
 
 
 def _listen(host: str, port: int | None) -> socket.socket:
-    """A socket that listens.
-
-    Raises:
-        ConfigError: The host or the port cannot be had.
-    """
-    if port is not None and not 0 <= port < 1 << 16:
-        raise ConfigError(f"--port must be 0 to 65535, got {port}.")
+    """A socket on the port; on the usual one, or any where that is taken, if none is given."""
+    if port is not None:
+        return listen(host, port)
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(
-            host, PORT if port is None else port, type=socket.SOCK_STREAM
-        )[0]
-        # With its protocol, or asyncio does not see that it is TCP, and every answer waits 40 ms.
-        listening = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise ConfigError(f"--host {host!r} cannot be used: {error}.") from error
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind(place)
-    except OSError as error:
-        listening.close()
-        if port is None and host != "":
-            return _listen(host, 0)
-        raise ConfigError(
-            f"cannot listen on {host}, port {port}: {error.strerror}. --port 0 takes any free port."
-        ) from error
-    return listening
+        return listen(host, PORT)
+    except ConfigError:
+        return listen(host, 0)

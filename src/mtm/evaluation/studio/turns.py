@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from mtm.evaluation.studio.faults import OvertakenError, RequestError
+from mtm.evaluation.studio.faults import OvertakenError, StudioError
 
 SECONDS = 10.0
 """That an answer may take, its turn included."""
@@ -49,23 +49,21 @@ class Turns:
 
         Raises:
             OvertakenError: A newer request of the client has come.
-            RequestError: Too many wait, or it took too long.
+            StudioError: Too many wait, or it took too long.
         """
         until = time.monotonic() + SECONDS
         with self._lock:
             if client is not None:
                 self._note(client, sequence)
             if self._waiting >= MOST_WAITING:
-                raise RequestError(
-                    503, "busy", "too many questions at once; try again in a moment."
-                )
+                raise StudioError(503, "busy", "too many questions at once; try again in a moment.")
             self._waiting += 1
 
         def check() -> None:
             if client is not None and sequence < self._newest.get(client, sequence):
                 raise OvertakenError
             if time.monotonic() > until:
-                raise RequestError(
+                raise StudioError(
                     503, "too-slow", f"the answer took over {SECONDS:.0f} s; take a shorter window."
                 )
 

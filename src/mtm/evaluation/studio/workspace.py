@@ -81,7 +81,7 @@ class Workspace:
         """A run.
 
         Raises:
-            RequestError: There is none of that number.
+            StudioError: There is none of that number.
         """
         if not 0 <= number < len(self.runs):
             raise not_found(f"there is no run {number}; there are 0 to {len(self.runs) - 1}.")
@@ -91,7 +91,7 @@ class Workspace:
         """A data set, opened if it has not been.
 
         Raises:
-            RequestError: There is none of that number, or it cannot be loaded.
+            StudioError: There is none of that number, or it cannot be loaded.
         """
         if not 0 <= number < len(self.sources):
             raise not_found(
@@ -114,7 +114,7 @@ class Workspace:
         """The modalities of a run that a data set has nowhere.
 
         Raises:
-            RequestError: The data do not fit the run.
+            StudioError: The data do not fit the run.
         """
         alone = self.episode(run, data, 0)
         return [name for name in self.run(run).modalities.names if name not in alone.names]
@@ -123,7 +123,7 @@ class Workspace:
         """One episode as a run sees it.
 
         Raises:
-            RequestError: There is none of that number, or the data do not fit the run.
+            StudioError: There is none of that number, or the data do not fit the run.
         """
         return self._episode(run, data, episode)
 
