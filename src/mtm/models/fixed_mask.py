@@ -67,7 +67,7 @@ class FixedMask(nn.Module):
                 if has_line(m) and m.name in self.inputs:
                     here = visible[:, alone.modalities.index(m)]
                     self.lines[m.name] = _Line(here, times)
-            self.to(next(network.parameters()).device)
+            self.to(next(network.parameters()).device).eval()
         self._state_before = self._state()
 
     def is_outdated(self) -> bool:
