@@ -90,8 +90,9 @@ def small_training() -> Any:
     import mtm
 
     config = mtm.preset("cpu")
-    config = replace(config, steps=10, batch_size=64, validate_every=10, checkpoint_every=10)
-    config = replace(config, optimizer=replace(config.optimizer, warmup_steps=2))
+    config = replace(config, steps=2, batch_size=64, validate_every=2, checkpoint_every=2)
+    config = replace(config, validation_segments=64)
+    config = replace(config, optimizer=replace(config.optimizer, warmup_steps=1))
     with tempfile.TemporaryDirectory() as folder:
         return mtm.train("builtin:hopper", config, Path(folder) / "run", silent=True)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks import acting
 from benchmarks.time_to_quality import original_mask
 from benchmarks.timing import seconds_in_turns, seconds_of_each
 from benchmarks.training import Stepper, one_for_all
@@ -61,6 +62,16 @@ def test_fewer_visible_tokens_are_fewer_operations(
     per_token = 24 * D * D + 4 * D * L + 2 * D * D + 6 * D * D
     spared = stepper.flops(everything) - stepper.flops(lambda *a: np.zeros_like(everything(*a)))
     assert spared == pytest.approx(3 * B * L * per_token)
+
+
+def test_operations_of_an_action_are_those_that_it_needs() -> None:
+    D, numbers = 128, 11 + 1  # width; a state and a return
+    encoder = 2 * 2 * 12 * D * D  # two layers, two visible tokens
+    to_decoder = 2 * (D * D + (D + 4) * D)  # of each: its values, and its scores for four heads
+    wanted = 9 * D * D + D * D + D * 6  # one token: the decoder's layer, and its head
+    operations = 2 * (numbers * D + encoder + to_decoder + wanted)
+    assert acting.flops(1) == operations
+    assert acting.flops(3) == 3 * operations
 
 
 def test_a_mask_for_all_is_the_same_for_each_sample(modalities: tuple[Modality, ...]) -> None:

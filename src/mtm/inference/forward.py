@@ -6,7 +6,7 @@ policy asks the same mask step after step, and a capability the same of all rows
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,12 +48,11 @@ def forward(
     each = each and isinstance(run.model, Members)
     with torch.inference_mode():
         if groups is None:
-            network = run.model.each if each else run.model  # type: ignore[union-attr]
+            network: Callable[..., Predictions] = run.model
+            if each and isinstance(run.model, Members):
+                network = run.model.each
             inputs = tensors(run, window, visible.shape[:2])
-            packed: Predictions = network(
-                inputs, torch.from_numpy(visible), torch.from_numpy(wanted)
-            )
-            return packed
+            return network(inputs, torch.from_numpy(visible), torch.from_numpy(wanted))
         out = Predictions({}, {}, {})
         for rows in groups:
             first = 0 if rows is None else rows[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -50,17 +50,20 @@ class Quick:
     """
 
     def __init__(self, layer: nn.Module) -> None:
-        self._layer, self._kind = layer, type(layer)
-        if self._kind is nn.Linear or self._kind is nn.LayerNorm:
-            self._weight, self._bias = layer.weight, layer.bias
+        self._layer = layer
+        self._linear: tuple[Any, ...] = ()
+        self._norm: tuple[Any, ...] = ()
+        if type(layer) is nn.Linear:
+            self._linear = (layer.weight, layer.bias)
+        elif type(layer) is nn.LayerNorm:
+            self._norm = (layer.normalized_shape, layer.weight, layer.bias, layer.eps)
 
     def __call__(self, x: Tensor) -> Tensor:
         """What the layer gives; while it is exported, as a module, whose weights are known."""
-        if self._kind is nn.Linear and not torch.compiler.is_compiling():
-            return F.linear(x, self._weight, self._bias)
-        if self._kind is nn.LayerNorm and not torch.compiler.is_compiling():
-            shape, eps = self._layer.normalized_shape, self._layer.eps
-            return torch.layer_norm(x, shape, self._weight, self._bias, eps)
+        if self._linear and not torch.compiler.is_compiling():
+            return F.linear(x, *self._linear)
+        if self._norm and not torch.compiler.is_compiling():
+            return torch.layer_norm(x, *self._norm)
         out: Tensor = self._layer(x)
         return out
 

@@ -34,10 +34,8 @@ class FixedTransformer(nn.Module):
         self._embed = [Quick(layer) for layer in self.encoders]
         self._layers = [_QuickLayer(layer) for layer in _layers(self.encoder)]
         self._norm, self._to_decoder = Quick(self.encoder.norm), Quick(self.to_decoder)
-        self._heads = [
-            [Quick(layer) for layer in self.heads[m.name]]  # type: ignore[union-attr]
-            for m, _ in self.asked
-        ]
+        heads = [cast("nn.Sequential", self.heads[m.name]) for m, _ in self.asked]
+        self._heads = [[Quick(layer) for layer in head] for head in heads]
         attention = _layers(network.decoder)[0]
         self.made_of = (
             *(network.encoder_modality_encoding, network.decoder_modality_encoding),
