@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mtm.control import policies, return_targets
+from mtm.control.masked_policy import act_together
 from mtm.control.policies import MaskedPolicy, Way
 from mtm.core.config import ReturnsConfig
 from mtm.core.errors import ConfigError, DataError
@@ -132,6 +133,30 @@ def test_a_joined_policy_acts_as_its_parts(run) -> None:
         part.reset(2)
         alone = drive(part, states)
         np.testing.assert_allclose(together[:, 2 * i : 2 * i + 2], alone, rtol=1e-3, atol=1e-4)
+
+
+def test_policies_within_their_own_episodes_act_together(run) -> None:
+    """Each at another step of its episode, and with another memory."""
+    makers = [
+        lambda: policies.behavior_cloning(run, history=2),
+        lambda: policies.return_conditioned(run, "fraction:0.5", history=1),
+        lambda: policies.two_stage(run),
+    ]
+    alone, joint = ([make() for make in makers] for _ in range(2))
+    for rows, (one, other) in enumerate(zip(alone, joint, strict=True), start=1):
+        for policy in (one, other):
+            policy.reset(rows)
+            drive(policy, some_states(rows, rows))
+    for step in range(3):
+        states = [some_states(1, rows, seed=step)[0] for rows in (1, 2, 3)]
+        together = act_together(joint, states)
+        for i, policy in enumerate(alone):
+            np.testing.assert_allclose(together[i], policy.act(states[i]), rtol=1e-4, atol=1e-5)
+            for p in (policy, joint[i]):
+                p.observe(np.ones(i + 1), np.arange(i + 1) == 1)
+    swapped = [states[1], states[0], states[2]]  # as many rows in all
+    with pytest.raises(DataError, match="1 states of shape"):
+        act_together(joint, swapped)
 
 
 def test_a_batch_may_be_asked_in_parts(run, monkeypatch) -> None:
