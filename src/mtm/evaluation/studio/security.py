@@ -162,9 +162,7 @@ def refusal(error: RequestError) -> JSONResponse:
 
 def _names_of(host: str) -> Collection[str]:
     """What a browser may call a server that is bound to a host."""
-    if is_loopback(host):
-        return {*LOOPBACK, host}
-    own = {host, *LOOPBACK}
+    own = {host.lower(), *LOOPBACK}
     return {*own, socket.gethostname().lower()} if _is_unspecified(host) else own
 
 
