@@ -121,7 +121,10 @@ def _open(
 def _take(page: Page, name: str) -> None:
     """Save what is seen, in few colours: the files are part of the repository."""
     page.wait_for_timeout(500)  # plots are drawn after the numbers
-    shot = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    size = page.viewport_size or {"width": 1280, "height": 800}
+    ends = page.evaluate("document.querySelector('main').lastElementChild.getBoundingClientRect()")
+    size["height"] = min(size["height"], int(ends["bottom"]) + 12)
+    shot = Image.open(io.BytesIO(page.screenshot(clip={"x": 0, "y": 0, **size}))).convert("RGB")
     file = io.BytesIO()
     shot.quantize(256, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
     write_atomically(IMAGES / f"{name}.png", file.getvalue())
