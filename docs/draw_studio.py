@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import re
 import shutil
 from pathlib import Path
 
@@ -28,33 +29,66 @@ def main() -> None:
     """Open each view and take its picture."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runs", nargs=2, type=Path, help="RUN OTHER_RUN")
-    runs: list[Path] = parser.parse_args().runs
+    parser.add_argument("--views", nargs="+", choices=VIEWS, default=list(VIEWS))
+    arguments = parser.parse_args()
     flags = ["--disable-gpu", "--disable-background-networking", "--no-sandbox"]
-    with Serving(runs, port=0) as serving, sync_playwright() as driver:
+    with Serving(arguments.runs, port=0) as serving, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
         episode = _held_out(browser, serving.address)
-        here = f"{serving.address}#episode={episode}&start=40"
-        page = _open(browser, f"{here}&length=12&mask=waypoints", ANSWERED)
-        _take(page, "studio-ask")
-        names = ["states[0]", "states[1]", "states[5]", "returns", "actions[0]", "actions[1]"]
-        features = f"&features={'*'.join(names)}"
-        page = _open(browser, f"{here}&length=8&mask=plan{features}", ANSWERED, theme="dark")
-        page.get_by_label("What if: returns").focus()
-        page.keyboard.press("End")
-        page.wait_for_selector(ANSWERED)
-        _take(page, "studio-what-if")
-        page = _open(browser, f"{here}&length=12&mask=goal&other={runs[1].name}", ANSWERED)
-        _take(page, "studio-two-runs")
-        page = _open(browser, f"{here}&view=act&episodes=4&target=300", ".act")
-        page.get_by_role("button", name="Let it act").click()
-        page.wait_for_selector(".act tbody tr:nth-child(2)")  # returns arrive as it goes
-        _take(page, "studio-act")
-        page = _open(browser, f"{here}&view=quality", "[data-testid=ranking]")
-        page.wait_for_selector("progress", state="detached")
-        _take(page, "studio-quality")
-        page = _open(browser, f"{here}&length=8&mask=waypoints", ANSWERED, width=390)
-        _take(page, "studio-phone")
+        here = f"{serving.address}#other={arguments.runs[1].name}&episode={episode}&start=40"
+        for view in arguments.views:
+            _take(VIEWS[view](browser, here), f"studio-{view}")
         browser.close()
+
+
+def _ask(browser: Browser, here: str) -> Page:
+    return _open(browser, f"{_alone(here)}&length=12&mask=waypoints", ANSWERED)
+
+
+def _what_if(browser: Browser, here: str) -> Page:
+    names = ["states[0]", "states[1]", "states[5]", "returns", "actions[0]", "actions[1]"]
+    state = f"{_alone(here)}&length=8&mask=plan&features={'*'.join(names)}"
+    page = _open(browser, state, ANSWERED, theme="dark")
+    page.get_by_label("What if: returns").focus()
+    page.keyboard.press("End")
+    page.wait_for_selector(ANSWERED)
+    return page
+
+
+def _two_runs(browser: Browser, here: str) -> Page:
+    return _open(browser, f"{here}&length=12&mask=goal", ANSWERED)
+
+
+def _act(browser: Browser, here: str) -> Page:
+    page = _open(browser, f"{here}&view=act&episodes=4", ".act")
+    page.get_by_role("button", name="Let it act").click()
+    page.wait_for_selector(".act tbody tr:nth-child(2)")  # returns arrive as it goes
+    return page
+
+
+def _quality(browser: Browser, here: str) -> Page:
+    page = _open(browser, f"{here}&view=quality", "[data-testid=ranking]")
+    page.wait_for_selector("progress", state="detached")
+    return page
+
+
+def _phone(browser: Browser, here: str) -> Page:
+    return _open(browser, f"{_alone(here)}&length=8&mask=waypoints", ANSWERED, width=390)
+
+
+VIEWS = {
+    "ask": _ask,
+    "what-if": _what_if,
+    "two-runs": _two_runs,
+    "act": _act,
+    "quality": _quality,
+    "phone": _phone,
+}
+
+
+def _alone(address: str) -> str:
+    """Without the other run."""
+    return re.sub("other=[^&]*&", "", address)
 
 
 def _held_out(browser: Browser, address: str) -> int:
@@ -87,7 +121,10 @@ def _open(
 def _take(page: Page, name: str) -> None:
     """Save what is seen, in few colours: the files are part of the repository."""
     page.wait_for_timeout(500)  # plots are drawn after the numbers
-    shot = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    size = page.viewport_size or {"width": 1280, "height": 800}
+    ends = page.evaluate("document.querySelector('main').lastElementChild.getBoundingClientRect()")
+    size["height"] = min(size["height"], int(ends["bottom"]) + 12)
+    shot = Image.open(io.BytesIO(page.screenshot(clip={"x": 0, "y": 0, **size}))).convert("RGB")
     file = io.BytesIO()
     shot.quantize(256, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
     write_atomically(IMAGES / f"{name}.png", file.getvalue())

@@ -31,6 +31,8 @@ interface Progress {
 
 interface Seen {
   job: Job | null;
+  /** The seed of the first episode. */
+  first: number;
   progress: Progress | null;
   results: ActEpisode[];
   frame: string | null;
@@ -41,7 +43,7 @@ interface Seen {
 
 const LARGEST_SEED = 2 ** 31 - 1;
 
-const NOTHING: Seen = { job: null, progress: null, results: [], frame: null, framesProblem: null, end: null, error: null };
+const NOTHING: Seen = { job: null, first: 0, progress: null, results: [], frame: null, framesProblem: null, end: null, error: null };
 
 export function Act({ session, theme }: { session: Session; theme: string }) {
   const { run } = session;
@@ -61,7 +63,7 @@ export function Act({ session, theme }: { session: Session; theme: string }) {
   }
   const start = async (question: object) => {
     stream.current?.close();
-    setSeen(NOTHING);
+    setSeen({ ...NOTHING, first: session.state.actSeed });
     try {
       const job = await ask<Job>("act", question);
       see(() => ({ job }));
@@ -201,7 +203,7 @@ function Outcome({ seen, theme }: { seen: Seen; theme: string }) {
         {ended.length > 0 && <>, earned <b>{number(mean)}</b> on average</>}
         {end?.std !== null && end?.std !== undefined && ended.length > 1 && ` (standard deviation ${number(end.std)})`}.
       </p>
-      {ended.length > 0 && <Earned results={ended} target={job.target} theme={theme} />}
+      {ended.length > 0 && <Earned results={ended} seeds={Array.from({ length: job.episodes }, (_, i) => seen.first + i)} target={job.target} theme={theme} />}
       <div class="table-scroll">
         <table>
           <thead><tr><th>seed</th><th>asked</th><th>earned</th><th>score</th><th>steps</th><th>success</th></tr></thead>
@@ -224,22 +226,21 @@ function Outcome({ seen, theme }: { seen: Seen; theme: string }) {
 }
 
 /** A dot per episode, and a line at what was asked for. */
-function Earned({ results, target, theme }: { results: ActEpisode[]; target: number | null; theme: string }) {
+function Earned({ results, seeds, target, theme }: { results: ActEpisode[]; seeds: number[]; target: number | null; theme: string }) {
   const holder = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     if (!holder.current) return;
     const style = getComputedStyle(document.documentElement);
     const of = (name: string) => style.getPropertyValue(`--${name}`).trim();
     const axis = { stroke: of("muted"), grid: { stroke: of("rule"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
-    const sorted = [...results].sort((a, b) => a.seed - b.seed);
     const options: uPlot.Options = {
       width: Math.max(holder.current.clientWidth, 100), height: 170, legend: { show: false }, cursor: { show: false }, padding: [10, 10, 0, 0],
-      scales: { x: { time: false, range: (_, a, b) => [a - 0.5, b + 0.5] }, y: { range: (_, a, b) => { const low = Math.min(a, 0); return [low, b + (b - low || 1) * 0.08]; } } },
+      scales: { x: { time: false, range: (_, a, b) => [a - 0.6, b + 0.6] }, y: { range: (_, a, b) => { const low = Math.min(a, 0); return [low, b + (b - low || 1) * 0.08]; } } },
       axes: [{ ...axis, size: 20, incrs: [1, 2, 5, 10, 20, 50] }, { ...axis, size: 52 }],
       series: [{}, { stroke: of("answer"), width: 0, paths: () => null, points: { show: true, size: 9, fill: of("answer") } },
         { stroke: of("shown"), width: 2, dash: [6, 4], points: { show: false } }],
     };
-    const data: uPlot.AlignedData = [sorted.map((e) => e.seed), sorted.map((e) => e.return), sorted.map(() => target)];
+    const data: uPlot.AlignedData = [seeds, seeds.map((seed) => results.find((e) => e.seed === seed)?.return ?? null), seeds.map(() => target)];
     const plot = new uPlot(options, data, holder.current);
     return () => plot.destroy();
   }, [results, target, theme]);

@@ -9,6 +9,7 @@ from mtm.core.errors import MTMError, require
 from mtm.core.names import TITLES, ActingPolicy
 from mtm.data.environment_ids import environment_to_act_in
 from mtm.data.modalities import Modality
+from mtm.evaluation.studio.episodes import LONGEST_WINDOW
 from mtm.evaluation.studio.questions import named_masks, training_masks
 from mtm.evaluation.studio.workspace import Workspace
 from mtm.runs.run import Run
@@ -48,7 +49,7 @@ def summary(run: Run) -> dict[str, Any]:
         "members": run.members,
         "network": config.network,
         "segment_length": T,
-        "default_length": max(min(max(WINDOW_SEGMENTS * T, SHORTEST), LONGEST), T),
+        "default_length": min(max(min(WINDOW_SEGMENTS * T, LONGEST), SHORTEST, T), LONGEST_WINDOW),
         "predicts_variance": config.predict_variance or run.members > 1,
         "modalities": [modality_summary(run, m) for m in run.modalities],
         "masks": named_masks(run),
