@@ -139,7 +139,7 @@ def test_representations(config, tmp_path) -> None:
 def test_prediction_errors(config, runs, name: str) -> None:
     found = []
     for stored in ("number", name):
-        held_out = split(prepare(with_stored(stored), config), config)[1]
+        held_out = split(prepare(with_stored(stored), config), config).held_out
         assert held_out is not None
         found.append([prediction_error(runs[stored], held_out, task) for task in ("fd", "id")])
     assert found[0] == found[1]
@@ -150,7 +150,7 @@ def test_prediction_errors(config, runs, name: str) -> None:
 def test_labels_and_their_expected_errors(config, runs, name: str) -> None:
     found = []
     for stored in ("number", name):
-        training, held_out = split(prepare(with_stored(stored), config), config)
+        training, held_out, _, _ = split(prepare(with_stored(stored), config), config)
         want = ("states", "actions", "phase")
         found.append(relabel(runs[stored], training, want, held_out=held_out))
     one, other = found
