@@ -179,7 +179,7 @@ def test_masks_are_drawn(capsys) -> None:
     _, _, rcbc = printed.partition("\nrcbc: ")
     assert rcbc.index("■  ■  ■  ?") < rcbc.index("\nid: ") < rcbc.index("·  ·  ?  ·")
     assert main(["masks", "list"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 13
+    assert len(capsys.readouterr().out.splitlines()) == 14
 
 
 def test_random_masks_are_drawn_as_training_draws_them(capsys) -> None:

@@ -18,8 +18,8 @@ httpx = pytest.importorskip("httpx", reason="the extra `dev` is not installed")
 
 from mtm.cli import main
 from mtm.core.errors import ConfigError
-from mtm.evaluation.studio.requests import LARGEST_BODY
 from mtm.core.http_access import is_loopback
+from mtm.evaluation.studio.requests import LARGEST_BODY
 from mtm.evaluation.studio.serving import Serving
 
 QUESTION = {
