@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -309,3 +311,20 @@ def test_a_name_given_for_what_it_names_is_told(tmp_path: Path) -> None:
         mtm.train("builtin:point-mass", mtm.preset("tiny"), tmp_path / "x", mask="fd")  # type: ignore[arg-type]
     with pytest.raises(mtm.ConfigError, match="policies are given by name"):
         mtm.rollout(object(), "Hopper-v5")  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("_one_thread")
+def test_an_interrupted_training_is_saved_and_exits_with_130(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mtm.training.masked_model import MaskedTrainer
+
+    def step(trainer: MaskedTrainer, number: int) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        take(trainer, number)
+
+    take = MaskedTrainer.step
+    monkeypatch.setattr(MaskedTrainer, "step", step)
+    words = ["train", "--data", "builtin:point-mass", "--out", str(out), "--preset", "tiny"]
+    assert main([*words, "--batch-size", "4", "--validation-segments", "8"]) == 130
+    assert mtm.load_run(out).step == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -209,3 +210,21 @@ def test_two_processes_may_write_the_same_file(tmp_path: Path, monkeypatch) -> N
     atomic_write.write_atomically(path, b"ours, a little longer")
     assert path.read_bytes() == b"ours, a little longer"
     assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_an_edited_step_is_noticed(tmp_path: Path) -> None:
+    """Also in a checkpoint of an earlier version, which has no digest of its state."""
+    for step in (7, 9):
+        save(tmp_path, step, loss=0.25)
+    file = tmp_path / "step-000000009" / "state.json"
+    sound = json.loads(file.read_text())
+    for edited in (sound | {"seconds": 1.0}, sound | {"validation": {"loss": 0.1}}):
+        file.write_text(json.dumps(edited))
+        with pytest.warns(UserWarning, match="state.json is not what was written"):
+            assert checkpoint.load(tmp_path).state.step == 7
+    old = {key: value for key, value in sound.items() if key != "state_sha256"}
+    file.write_text(json.dumps(old))
+    assert checkpoint.load(tmp_path).state.step == 9
+    file.write_text(json.dumps(old | {"step": 90}))
+    with pytest.warns(UserWarning, match="state.json speaks of step 90"):
+        assert checkpoint.load(tmp_path).state.step == 7

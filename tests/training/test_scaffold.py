@@ -177,3 +177,38 @@ def test_what_finds_no_room_at_all_is_told(out: Path, monkeypatch) -> None:
     with pytest.raises(RunError, match="step 8 could not be written.*step 6 is intact"):
         run(Line(before=before), out)
     assert checkpoint.load(out / "checkpoints").state.step == 6
+
+
+@pytest.mark.parametrize(("spoilt", "kept"), [(10, "step 6 is sound"), (20, "step 18")])
+def test_a_held_out_loss_that_is_no_number_stops(out: Path, spoilt: int, kept: str) -> None:
+    class Spoilt(Line):
+        def measure(self, step: int) -> dict[str, float]:
+            if step < spoilt:
+                return {"loss": 1.0}
+            return {"loss": math.nan, "states/hidden": math.nan, "actions/hidden": 2.0}
+
+    said = f"held-out loss became nan by step {spoilt}, of loss, states/hidden. The .*{kept}"
+    with pytest.raises(RunError, match=said):
+        run(Spoilt(), out)
+    assert spoilt not in checkpoint.steps(out / "checkpoints")
+
+
+def test_where_nothing_was_saved_nothing_is_said_to_be_sound(out: Path) -> None:
+    class Spoilt(Line):
+        def measure(self, step: int) -> dict[str, float]:
+            return {"loss": math.inf}
+
+    with pytest.raises(RunError, match="became inf by step 4, of loss. Nothing was saved yet"):
+        run(Spoilt(measure_every=4), out)
+
+
+def test_only_what_can_be_read_is_said_to_be_sound(out: Path) -> None:
+    class Spoilt(Line):
+        def measure(self, step: int) -> dict[str, float]:
+            file = out / "checkpoints" / "step-000000018" / "model.safetensors"
+            if step == 20:
+                file.write_bytes(file.read_bytes()[:-1])
+            return {"loss": math.nan if step == 20 else 1.0}
+
+    with pytest.raises(RunError, match="The checkpoint of step 12 is sound"):
+        run(Spoilt(), out)

@@ -167,6 +167,11 @@ def steps(folder: Path) -> list[int]:
     return sorted(int(n.removeprefix("step-")) for n in names if n[5:].isdigit())
 
 
+def newest_sound(folder: Path) -> int | None:
+    """The newest step whose checkpoint is what was written; None if there is none."""
+    return next((step for step in reversed(steps(folder)) if _is_sound(folder, step, True)), None)
+
+
 def prune(folder: Path, keep: int) -> None:
     """Delete all but the `keep` newest checkpoints and the best one."""
     present = steps(folder)

@@ -213,6 +213,7 @@ class Loop:
         look = self.trainer.look(self.clock.lap())  # first: the speed is that of the steps alone
         self._check_finite(step, look)
         measured = self.trainer.measure(step) if measure and self.is_first else {}
+        self._check_held_out(step, measured)
         notice = self.trainer.notice(measured) if measured else None
         if notice is not None:
             progress.say(f"step {step:,}  {notice}")
@@ -241,11 +242,27 @@ class Loop:
         """Raise a `RunError` unless the weights after a step are fit to be saved."""
         if math.isfinite(look.loss) and math.isfinite(look.gradient_norm):
             return
-        saved = checkpoint.steps(self.folder)
-        kept = f"The checkpoint of step {saved[-1]} is sound" if saved else "Nothing was saved yet"
         raise RunError(
             f"the loss became {look.loss}, the norm of its gradient {look.gradient_norm}, by step "
-            f"{step}. {kept}; train again with {self.trainer.cure}."
+            f"{step}. {self._kept()}; train again with {self.trainer.cure}."
+        )
+
+    def _check_held_out(self, step: int, measured: Mapping[str, float]) -> None:
+        """Raise a `RunError` if the held-out loss is no number; it says of which modality."""
+        if math.isfinite(measured.get("loss", 0.0)):
+            return
+        spoilt = [name for name, value in measured.items() if not math.isfinite(value)]
+        raise RunError(
+            f"the held-out loss became {measured['loss']} by step {step}, of {', '.join(spoilt)}. "
+            f"{self._kept()}; look at the held-out episodes (mtm data validate), or train again "
+            f"with {self.trainer.cure}."
+        )
+
+    def _kept(self) -> str:
+        """What there is to go back to, after a look at it."""
+        step = checkpoint.newest_sound(self.folder)
+        return (
+            "Nothing was saved yet" if step is None else f"The checkpoint of step {step} is sound"
         )
 
     def _save(self, step: int, measured: dict[str, float]) -> None:
