@@ -239,6 +239,6 @@ def test_runs_are_found_where_none_is_named(
     (tmp_path / "runs" / "mine").symlink_to(hopper_run)
     (tmp_path / "runs" / "no-run").mkdir()
     (tmp_path / "runs" / "no-run" / "config.json").write_text("{}")
-    with Serving([], port=0) as serving, httpx.Client(trust_env=False) as client:
+    with Serving([], port=0) as serving, httpx.Client(trust_env=False, timeout=60) as client:
         runs = client.get(f"{serving.address}api/studio").json()["runs"]
     assert [run["path"] for run in runs] == ["runs/mine"]

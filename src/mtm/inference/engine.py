@@ -196,7 +196,7 @@ def _certainty(run: Run, m: Modality, out: Predictions, size: tuple[int, int]) -
         return out.values[m.name].softmax(dim=-1).cpu().numpy()
     if m.name not in out.log_variances:
         return np.full((*size, *m.shape), np.nan, np.float32)
-    deviations = torch.exp(out.log_variances[m.name] / 2).cpu().numpy()
+    deviations = (out.log_variances[m.name] / 2).exp().cpu().numpy()
     return np.asarray(deviations * run.normalizer.statistics[m.name].std)
 
 

@@ -27,7 +27,7 @@ HOST, PORT = "127.0.0.1", 8377
 MOST_CONNECTIONS = 64
 KEEP_ALIVE, GRACE = 30, 1
 """Seconds: that an idle connection stays open, and that open ones have when the server ends."""
-START_SECONDS = 10.0
+START_SECONDS = 30.0
 
 
 class Serving:
@@ -67,7 +67,7 @@ class Serving:
         self._host, self.port = host, int(self._socket.getsockname()[1])
         self.token: str | None = None
         self._server: uvicorn.Server | None = None
-        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
 
     @property
     def address(self) -> str:
@@ -99,13 +99,12 @@ class Serving:
             timeout_graceful_shutdown=GRACE,
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(
-            target=self._server.run, args=([self._socket],), name="mtm-studio", daemon=True
-        )
-        self._thread.start()
+        threading.Thread(
+            target=self._serve, args=(self._server,), name="mtm-studio", daemon=True
+        ).start()
         until = time.monotonic() + START_SECONDS
         while not self._server.started:
-            if not self._thread.is_alive() or time.monotonic() > until:
+            if self._ended.is_set() or time.monotonic() > until:
                 raise RunError("the server did not start; what it printed says why.")
             time.sleep(0.01)
         return self
@@ -117,17 +116,23 @@ class Serving:
         trace: TracebackType | None,
     ) -> None:
         assert self._server is not None
-        assert self._thread is not None
         self._server.should_exit = True
         self._answering.close()
-        self._thread.join()
+        self._ended.wait()
         self._socket.close()
 
     def wait(self) -> None:
         """Until the server ends, or Ctrl-C."""
-        assert self._thread is not None
-        while self._thread.is_alive():
-            self._thread.join(0.5)
+        while not self._ended.wait(0.5):
+            pass
+
+    def _serve(self, server: uvicorn.Server) -> None:
+        try:
+            server.run([self._socket])
+        finally:
+            # Not `Thread.join`: interrupted by Ctrl-C, it takes a thread that runs for one that
+            # has ended (Python up to 3.12).
+            self._ended.set()
 
 
 def _listen(host: str, port: int | None) -> socket.socket:
