@@ -21,7 +21,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-OUTSIDE = ("results/**/*", "examples/*.py", "CHANGELOG.md", "CONTRIBUTING.md")
+OUTSIDE = ("results/**/*", "examples/*.py", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 """Files of the repository that pages may link to."""
 
 PLACE = "repository"
