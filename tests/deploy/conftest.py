@@ -83,10 +83,11 @@ def maze(quick: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Run:
     model, returns = replace(quick.model, members=2), ReturnsConfig(kind="sum")
     config = replace(quick, model=model, returns=returns)
     run = train(data, config, tmp_path_factory.mktemp("maze") / "run", silent=True)
-    noise = torch.Generator().manual_seed(0)
+    noise = torch.Generator().manual_seed(2)
     with torch.no_grad():  # it has learned little: shaken, it chooses by what it sees
-        for weight in run.model.parameters():
-            weight += 0.5 * torch.randn(weight.shape, generator=noise)
+        for name, weight in run.model.named_parameters():
+            if not name.endswith("bias"):
+                weight += torch.randn(weight.shape, generator=noise)
     return run
 
 
