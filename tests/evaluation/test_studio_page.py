@@ -465,6 +465,18 @@ def test_acting_reports_each_episode(desk: Desk) -> None:
     assert re.search(r"asked for [\d,.]+, earned [\d,.-]+", told)
 
 
+def test_acting_is_watched_and_stopped(desk: Desk) -> None:
+    pytest.importorskip("gymnasium", reason="acting needs the extra `sim`")
+    pytest.importorskip("mujoco", reason="acting needs the extra `sim`")
+    desk.open("run=hopper&view=act&episodes=50", wait=False)
+    desk.page.get_by_role("button", name="Let it act").click()
+    seen = desk.page.locator("img.frame, .notice:has-text('No pictures: ')")
+    seen.wait_for()
+    desk.page.get_by_role("button", name="Stop").click()
+    desk.page.wait_for_selector("[data-testid=acting]:has-text('Stopped')")
+    assert desk.page.get_by_role("button", name="Let it act").is_enabled()
+
+
 @pytest.mark.parametrize("view", ["ask", "act", "quality"])
 @pytest.mark.parametrize("run", ["hopper", "gears"])
 def test_a_narrow_screen_is_not_scrolled_sideways(
