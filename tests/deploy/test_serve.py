@@ -23,11 +23,10 @@ from benchmarks.serving import TOLERANCE, load
 import mtm
 from mtm.core.config import TrainConfig
 from mtm.core.errors import ConfigError
-from mtm.core.http_access import listen
+from mtm.core.http_access import is_loopback, listen
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.deploy import serve_batching
 from mtm.deploy.serve import make_server, serve
-from mtm.deploy.serve_guard import is_loopback
 from mtm.deploy.serve_limits import Limits
 from mtm.deploy.serve_metrics import Histogram
 from mtm.deploy.serve_sessions import Sessions
