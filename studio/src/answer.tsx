@@ -191,7 +191,8 @@ function ModalityPlots(props: ModalityProps) {
   if (!window || features.length === 0) return null;
   const told = props.answer?.modalities[m.name];
   const other = props.second?.modalities[m.name];
-  const shown = loaded.visible?.[m.name] ?? [];
+  // What the answer is about, not what was clicked since: plots wait for their answer.
+  const shown = told ? Array.from(told.visible, (mark) => mark === "1") : loaded.visible?.[m.name] ?? [];
   const steps = Array.from({ length: window.length }, (_, i) => window.start + i);
   const truth = window.values[m.name] ?? [];
   const held = (feature: number, step: number) => loaded.edits.find((e) => e.modality === m.name && e.step === step && e.feature === feature)?.value;

@@ -86,8 +86,11 @@ class Held {
     this.listen();
   }
 
+  /** Draw what is new; nothing if it is what is drawn already. */
   draw(): void {
-    this.plot.setData(this.data());
+    const data = this.data();
+    if (JSON.stringify(data) === JSON.stringify(this.plot.data)) return;
+    this.plot.setData(data);
   }
 
   destroy(): void {
@@ -172,7 +175,7 @@ class Held {
     const drop = () => {
       if (this.dragged === null) return;
       this.dragged = null;
-      this.draw();
+      this.plot.setData(this.data()); // its height is free again
     };
     over.addEventListener("pointerup", drop);
     over.addEventListener("pointercancel", drop);
