@@ -11,6 +11,7 @@ import torch
 from mtm.core.config import preset
 from mtm.inference import engine
 from mtm.inference.engine import ask
+from mtm.inference.forward import tensors
 from mtm.inference.imagination import imagine
 from mtm.runs.run import Run
 from mtm.training.train import train
@@ -96,7 +97,7 @@ def test_doubt_is_the_predicted_variance(run, point_mass, tiny, tmp_path) -> Non
     window["states"][:, 0], window["actions"][:, 0] = states[:, 0], actions[:, 0]
     visible = np.zeros((4, 4, 4), bool)
     visible[:, 0, [STATES, ACTIONS]] = True
-    inputs = engine.tensors(run, window, visible)
+    inputs = tensors(run, window, visible.shape[:2])
     with torch.no_grad():
         predicted = run.model(inputs, torch.from_numpy(visible)).log_variances["states"][:, 1]
     expected = predicted.exp().mean(dim=1).numpy()

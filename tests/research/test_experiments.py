@@ -381,7 +381,7 @@ def test_two_stages_are_taught_alike_with_and_without_state_only_data(
     monkeypatch.setattr(heteromodal, "facts", lambda spec: replace(HOPPER, steps=steps))
     specs = heteromodal.runs(SCALES[scale], [HOPPER.spec], 1)
     trained = [s.settings["train"] for s in specs if s.method == "mtm"]
-    usual = "random-autoregressive" if scale == "paper" else "balanced"
+    usual = "original" if scale == "paper" else "balanced"
     assert [t["mask"] for t in trained] == [f"{usual}+id"] * 2
     assert [t["drop"] for t in trained] == [{"actions": 1 - share}] * 2
     assert [t["complete_share"] for t in trained] == [1.0, 0.5]
