@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+# A test that looks whether Ray is there imports it, before the engine could say this.
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+
 from mtm.core.config import ModelConfig, TrainConfig
 from mtm.data.formats import builtin
 from mtm.data.modalities import Modality

@@ -11,7 +11,7 @@ from mtm.core.errors import ConfigError
 from mtm.data.normalizer import Normalizer
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.evaluation.open_loop import open_loop_errors, run_open_loop
-from mtm.inference.run_data import reported_episodes
+from mtm.inference.run_data import held_out_of
 from mtm.training.train import train
 
 
@@ -68,7 +68,7 @@ def test_classes_have_no_such_error() -> None:
 
 def test_a_run_begins_with_what_fits_before_the_last_step(point_mass, tiny, out) -> None:
     run = train(point_mass, replace(tiny, steps=2), out, silent=True)
-    found = run_open_loop(run, reported_episodes(run), 5, starts=8)
+    found = run_open_loop(run, held_out_of(run, point_mass), 5, starts=8)
     assert found is not None
     assert found.model.shape == (5,)
     assert np.isfinite(found.model).all()

@@ -147,6 +147,7 @@ def large_store(path: Path) -> None:
     manifest = json.loads((path / "manifest.json").read_text())
     record = (path / "steps.bin").stat().st_size // 4
     manifest |= {"steps": LARGE, "episodes": LARGE // 500, "fingerprint": "of many"}
+    del manifest["sha256"]  # as earlier versions wrote it
     (path / "manifest.json").write_text(json.dumps(manifest))
     np.arange(0, LARGE + 1, 500).astype("<i8").tofile(path / "offsets.bin")
     with (path / "steps.bin").open("r+b") as file:
@@ -158,6 +159,7 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
+@pytest.mark.filterwarnings("ignore:.*without digests")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
 def test_many_steps_are_looked_at_without_reading_them_all(
     hopper_run: Path, tmp_path: Path
