@@ -189,7 +189,7 @@ def test_the_bound_is_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.M
         file.create_dataset("terminals", data=np.zeros(steps, bool), compression="gzip")
     parquet(episode=np.zeros(steps), states=np.zeros(steps))(tmp_path / "a.parquet")
     for name in ("a.npz", "a.hdf5", "a.parquet"):
-        with pytest.raises(DataError, match=f"{name}: .* claims 800,000 bytes, a file of"):
+        with pytest.raises(DataError, match=f"{name}: .* claims [0-9,]+ bytes, a file of"):
             loading.load(tmp_path / name)
 
 

@@ -62,16 +62,15 @@ def load_file(path: Path, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
 
 
 def _set_aside(metadata: Any, columns: Collection[str], left: Allowance) -> None:
-    """Count what the columns say that they hold, before any of it is read."""
+    """Count what the row groups say that they hold, before any of it is read.
+
+    Single columns are not looked at: pyarrow ends the process where one is damaged.
+    """
+    everything = len(columns) >= metadata.num_columns
     for group in range(metadata.num_row_groups):
         rows = metadata.row_group(group)
-        for i in range(rows.num_columns):
-            stored = rows.column(i)
-            name = next((n for n in columns if f"{stored.path_in_schema}.".startswith(f"{n}.")), "")
-            if name:
-                left.take(
-                    f"column {name!r}", max(stored.num_values * 8, stored.total_uncompressed_size)
-                )
+        size = rows.total_byte_size if everything else 0
+        left.take(f"row group {group}", max(rows.num_rows * 8 * len(columns), size))
 
 
 def _numbers(path: Path, name: str, column: Any) -> NDArray[Any]:
