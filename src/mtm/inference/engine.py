@@ -60,6 +60,8 @@ def ask(
     visible: BoolArray,
     want: Sequence[str],
     wanted: BoolArray | None = None,
+    *,
+    specialised: bool = True,
 ) -> Arrays:
     """One window per sample, in raw units.
 
@@ -72,12 +74,13 @@ def ask(
         visible: (B, T, M).
         want: Names.
         wanted: The tokens that matter, (B, T, M); all of the wanted modalities if None.
+        specialised: Whether these masks will be asked again, see `mtm.inference.forward`.
 
     Returns:
         Each wanted modality, (B, T, *shape); the likeliest class of a discrete one. What stands at
         tokens that do not matter means nothing.
     """
-    found = _predictions(run, window, visible, want, wanted)
+    found = _predictions(run, window, visible, want, wanted, specialised=specialised)
     return _joined([_raw(run, out, want, size) for out, size in found], visible.shape[1])
 
 
@@ -93,7 +96,7 @@ def ask_with_errors(
         The answers, and their expected errors, (B, T) each; NaN where the network says nothing.
     """
     answers, errors = [], []
-    for out, size in _predictions(run, window, visible, want, wanted):
+    for out, size in _predictions(run, window, visible, want, wanted, specialised=False):
         answers.append(_raw(run, out, want, size))
         errors.append({n: _stated_errors(run.modalities.named(n), out, size) for n in want})
     return _joined(answers, visible.shape[1]), _joined(errors, visible.shape[1])
@@ -110,7 +113,7 @@ def ask_with_certainty(
         (B, T, classes).
     """
     answers, certainty = [], []
-    for out, size in _predictions(run, window, visible, want, wanted):
+    for out, size in _predictions(run, window, visible, want, wanted, specialised=False):
         answers.append(_raw(run, out, want, size))
         certainty.append({n: _certainty(run, run.modalities.named(n), out, size) for n in want})
     return _joined(answers, visible.shape[1]), _joined(certainty, visible.shape[1])
@@ -144,10 +147,11 @@ def _predictions(
     wanted: BoolArray | None,
     *,
     each: bool = False,
+    specialised: bool = True,
 ) -> Iterator[tuple[Predictions, tuple[int, int]]]:
     """What the network says of windows, made as long as segments, some at a time, and their (B, T).
 
-    The arguments are those of `ask`, and `each` that of `forward`.
+    The arguments are those of `ask` and of `forward`.
     """
     if wanted is None:
         wanted = np.zeros_like(visible)
@@ -157,7 +161,9 @@ def _predictions(
     window = {name: _lengthen(values, lacking) for name, values in window.items()}
     for part in batches(len(visible), run.members):
         mine = {name: values[part] for name, values in window.items()}
-        predictions = forward(run, mine, visible[part], wanted[part], each=each)
+        predictions = forward(
+            run, mine, visible[part], wanted[part], each=each, specialised=specialised
+        )
         yield predictions, (len(visible[part]), visible.shape[1])
 
 

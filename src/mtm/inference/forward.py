@@ -1,7 +1,8 @@
 """One pass through a run's network, from windows in raw units to predictions in the network's.
 
 Rows that share a mask are answered by the network specialised to it (`mtm.models.fixed_mask`). A
-policy asks the same mask step after step, and a capability the same of all rows.
+policy asks the same mask step after step, and a capability the same of all rows. Whoever fills gaps
+asks masks that hardly come again: to specialise to each would cost more than it saves.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def forward(
     wanted: BoolArray,
     *,
     each: bool = False,
+    specialised: bool = True,
 ) -> Predictions:
     """What the network says of windows, in its own units.
 
@@ -40,11 +42,13 @@ def forward(
         visible: (B, T, M).
         wanted: (B, T, M).
         each: What each of several members says, with a leading axis, instead of all together.
+        specialised: Whether these masks will be asked again.
 
     Returns:
         As `MTM.forward`: of the modalities with a wanted token, whole segments.
     """
-    groups = None if run.model.training else _rows_by_mask(visible, wanted)
+    packed = run.model.training or not specialised
+    groups = None if packed else _rows_by_mask(visible, wanted)
     each = each and isinstance(run.model, Members)
     with torch.inference_mode():
         if groups is None:

@@ -155,7 +155,7 @@ def _answer(
         n: v[rows, steps] for n, v in values.items() if visible[:, :, run.modalities.place(n)].any()
     }
     if stated is None:
-        answers = ask(run, window, shown, [name], wanted)
+        answers = ask(run, window, shown, [name], wanted, specialised=False)
     else:
         answers, said = asking(run, window, shown, [name], wanted)
         stated[name][sample, step] = said[name][which, step - starts]
