@@ -3,12 +3,14 @@
 A model sees T steps at once, so each missing token is asked in a window of its own: the one that
 shows the most of what is known around it. A gap in a modality that is known on both sides is best
 asked where both sides are seen. A gap too wide for that is closed from its edges: each answer
-becomes part of what is known, until the rest is narrow enough.
+becomes part of what is known, until the rest is narrow enough. All modalities are asked together,
+round by round, so their order decides nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -48,48 +50,73 @@ def fill(
     B, S, _ = given.visible.shape
     values, visible = dict(given.values), given.visible.copy()
     asked = ~visible if asked is None else asked & ~visible
-    in_part = [name for name in names if visible[:, :, run.modalities.place(name)].any()]
-    for name in in_part:
-        values[name] = values[name].copy()
-        wanted = asked[:, :, run.modalities.place(name)]
-        _close_gaps(run, values, visible, name, wanted, stated, asking)
-    answers = {}
     for name in names:
         m = run.modalities.named(name)
-        if name not in values:
-            values[name] = np.zeros((B, S, *m.shape), dtype_of(m))
-        missing = np.argwhere((asked & ~visible)[:, :, run.modalities.place(name)])
-        answers[name] = values[name].copy()
-        if len(missing):
-            starts, _ = _best_windows(run, visible, name, missing)
-            _answer(run, values, visible, name, missing, starts, answers[name], stated, asking)
-    return answers
+        fresh = np.zeros((B, S, *m.shape), dtype_of(m))
+        values[name] = values[name].copy() if name in values else fresh
+    _close_gaps(run, values, visible, names, asked, stated, asking)
+    rest = [_Asks.of(run, visible, name, asked) for name in names]
+    _answer(run, values, visible, rest, stated, asking)
+    return {name: values[name] for name in names}
+
+
+@dataclass(frozen=True)
+class _Asks:
+    """Missing tokens of a modality, each with the window that it is asked in.
+
+    Attributes:
+        name: Of the modality.
+        tokens: (sample, step) of each, (G, 2).
+        starts: First steps of the windows, (G,).
+        surrounded: Whether the modality is visible on both sides of the token there, (G,).
+    """
+
+    name: str
+    tokens: IntArray
+    starts: IntArray
+    surrounded: BoolArray
+
+    @classmethod
+    def of(cls, run: Run, visible: BoolArray, name: str, asked: BoolArray) -> _Asks:
+        """All that are asked for and not known, (B, S, M) both."""
+        tokens = np.argwhere((asked & ~visible)[:, :, run.modalities.place(name)])
+        return cls(name, tokens, *_best_windows(run, visible, name, tokens))
+
+    def some(self, chosen: BoolArray) -> _Asks:
+        """Those that are chosen, (G,)."""
+        return _Asks(self.name, self.tokens[chosen], self.starts[chosen], self.surrounded[chosen])
 
 
 def _close_gaps(
     run: Run,
     values: Arrays,
     visible: BoolArray,
-    name: str,
+    names: Sequence[str],
     asked: BoolArray,
     stated: Arrays | None,
     asking: Asking,
 ) -> None:
-    """Fill the gaps of a modality, in as many rounds as its widest gap needs."""
-    known = visible[
-        :, :, run.modalities.place(name)
-    ]  # a view: what is answered counts as known at once
-    rows = known.any(axis=1, keepdims=True)
+    """Fill the gaps of all modalities together, in as many rounds as the widest gap needs."""
+    partly = visible.any(axis=1, keepdims=True) & asked  # where the modality is known elsewhere
     while True:
-        missing = np.argwhere(~known & rows & asked)
-        if not len(missing):
+        rounds = [
+            _next_asks(
+                _Asks.of(run, visible, name, partly), visible[:, :, run.modalities.place(name)]
+            )
+            for name in names
+        ]
+        if not any(len(asks.tokens) for asks in rounds):
             return
-        starts, surrounded = _best_windows(run, visible, name, missing)
-        now = np.logical_or(surrounded, _beside_known(known)[missing[:, 0], missing[:, 1]])
-        now |= not now.any()  # nothing known will come any nearer: what lies between is not asked
-        asks, begins = missing[now], starts[now]
-        _answer(run, values, visible, name, asks, begins, values[name], stated, asking)
-        known[missing[now, 0], missing[now, 1]] = True
+        _answer(run, values, visible, rounds, stated, asking)
+        for asks in rounds:  # what is answered counts as known from the next round on
+            visible[asks.tokens[:, 0], asks.tokens[:, 1], run.modalities.place(asks.name)] = True
+
+
+def _next_asks(asks: _Asks, known: BoolArray) -> _Asks:
+    """Those to ask now: with the modality known on both sides, or right beside."""
+    now = asks.surrounded | _beside_known(known)[asks.tokens[:, 0], asks.tokens[:, 1]]
+    now |= not now.any()  # nothing known will come any nearer: what lies between is not asked
+    return asks.some(now)
 
 
 def _beside_known(known: BoolArray) -> BoolArray:
@@ -135,28 +162,34 @@ def _answer(
     run: Run,
     values: Arrays,
     visible: BoolArray,
-    name: str,
-    missing: IntArray,
-    starts: IntArray,
-    into: NDArray[Any],
+    rounds: Sequence[_Asks],
     stated: Arrays | None,
     asking: Asking,
 ) -> None:
-    """Ask for some tokens, each in its window, and write the answers."""
-    S = visible.shape[1]
+    """Ask for tokens of several modalities in one pass, each in its window; write the answers."""
+    rounds = [asks for asks in rounds if len(asks.tokens)]
+    if not rounds:
+        return
+    S, place = visible.shape[1], run.modalities.place
     T = min(run.segment_length, S)
-    sample, step = missing[:, 0], missing[:, 1]
-    shared, which = np.unique(sample * S + starts, return_inverse=True)  # (W,), (G,)
+    begins = np.concatenate([asks.tokens[:, 0] * S + asks.starts for asks in rounds])
+    shared, which = np.unique(begins, return_inverse=True)  # (W,), of all tokens
     rows, steps = (shared // S)[:, None], (shared % S)[:, None] + np.arange(T)  # (W, 1), (W, T)
     shown = visible[rows, steps]
     wanted = np.zeros_like(shown)
-    wanted[which, step - starts, run.modalities.place(name)] = True
-    window = {
-        n: v[rows, steps] for n, v in values.items() if visible[:, :, run.modalities.place(n)].any()
-    }
+    ends = np.cumsum([len(asks.tokens) for asks in rounds])[:-1]
+    windows = np.split(which, ends)
+    for asks, mine in zip(rounds, windows, strict=True):
+        wanted[mine, asks.tokens[:, 1] - asks.starts, place(asks.name)] = True
+    window = {n: v[rows, steps] for n, v in values.items() if visible[:, :, place(n)].any()}
+    names = [asks.name for asks in rounds]
     if stated is None:
-        answers = ask(run, window, shown, [name], wanted, specialised=False)
+        answers = ask(run, window, shown, names, wanted, specialised=False)
+        said: Arrays = {}
     else:
-        answers, said = asking(run, window, shown, [name], wanted)
-        stated[name][sample, step] = said[name][which, step - starts]
-    into[sample, step] = answers[name][which, step - starts]
+        answers, said = asking(run, window, shown, names, wanted)
+    for asks, mine in zip(rounds, windows, strict=True):
+        (sample, step), place_in = asks.tokens.T, asks.tokens[:, 1] - asks.starts
+        values[asks.name][sample, step] = answers[asks.name][mine, place_in]
+        if stated is not None:
+            stated[asks.name][sample, step] = said[asks.name][mine, place_in]
