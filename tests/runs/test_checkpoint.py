@@ -79,8 +79,16 @@ def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
     assert checkpoint.steps(tmp_path) == [2, 4, 5]
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "state.json"])
+def test_pruning_removes_what_a_killed_process_left(tmp_path: Path) -> None:
+    (tmp_path / ".step-000000003.tmp").mkdir()
+    (tmp_path / ".step-000000003.tmp" / "model.safetensors").write_bytes(b"half")
+    checkpoint.save(tmp_path, State(4, 1.0, {}), {"w": torch.zeros(2)}, {})
+    checkpoint.prune(tmp_path, keep=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000004"]
+
+
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "missing"])
+@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "state.json"])
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     tmp_path: Path, file: str, damage: str
 ) -> None:

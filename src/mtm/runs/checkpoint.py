@@ -88,6 +88,7 @@ def save(
         plain = {**vars(state), "sha256": digests}
         plain["state_sha256"] = _digest_of(plain)
         write_flushed(temporary / STATE_FILE, json.dumps(plain, indent=2).encode())
+        flush_directory(temporary)
         if final.exists():
             shutil.rmtree(final)
         temporary.rename(final)
@@ -173,7 +174,9 @@ def newest_sound(folder: Path) -> int | None:
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Delete all but the `keep` newest checkpoints and the best one."""
+    """Delete all but the `keep` newest checkpoints and the best one, and what is half done."""
+    for left in folder.glob(".step-*.tmp"):
+        shutil.rmtree(left)
     present = steps(folder)
     kept = {*present[-keep:], best_step(folder, present)}
     for step in present:

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from mtm.control.environments import make
 from mtm.control.scores import score
+from mtm.core.atomic_write import flush_directory
 from mtm.core.errors import RunError
 from mtm.core.progress import StepProgress
 from mtm.research.collect.actor import Actor
@@ -91,6 +92,7 @@ def write_hdf5(path: Path, parts: Sequence[RecordedRows], attributes: Mapping[st
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(path)
+        flush_directory(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise RunError(f"could not write {path}: {error}. Make room and go on.") from error
