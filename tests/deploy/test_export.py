@@ -17,6 +17,7 @@ from mtm.control import environments, policies
 from mtm.control.masked_policy import MaskedPolicy
 from mtm.core.config import TrainConfig
 from mtm.core.errors import ConfigError, DataError, RunError
+from mtm.core.plain_data import SEAL
 from mtm.core.export_config import ExportConfig
 from mtm.core.names import EXPORTABLE
 from mtm.data.trajectories import Metadata, TrajectoryDataset
@@ -240,6 +241,7 @@ def edit(folder: Path, *place: Any, value: Any) -> None:
     for key in place[:-1]:
         part = part[key]
     part[place[-1]] = value
+    plain.pop(SEAL, None)  # as whoever edits it on purpose does
     file.write_text(json.dumps(plain))
 
 

@@ -28,6 +28,7 @@ from mtm.core.config import (
     TrainConfig,
 )
 from mtm.core.errors import ConfigError, DataError, RunError
+from mtm.core.plain_data import SEAL
 from mtm.data.formats import builtin
 from mtm.data.modalities import Modality
 from mtm.data.normalizer import Normalizer
@@ -372,8 +373,19 @@ def test_a_run_that_does_not_tell_its_precision_had_the_usual_one(point_mass, ti
     file = out / "config.json"
     plain = json.loads(file.read_text())
     assert plain.pop("precision") == "32-true"
-    file.write_text(json.dumps(plain))
+    file.write_text(json.dumps({k: v for k, v in plain.items() if k != SEAL}))
     assert train(point_mass, tiny, out, resume=True, silent=True).description.precision == "32-true"
+
+
+def test_a_damaged_description_is_noticed(point_mass, tiny, out) -> None:
+    train(point_mass, tiny, out, stop_at=2, silent=True)
+    file = out / "config.json"
+    plain = json.loads(file.read_text())
+    means = next(iter(plain["normalizer"].values()))
+    plain["normalizer"] = {**plain["normalizer"], "foreign": means}
+    file.write_text(json.dumps(plain))
+    with pytest.raises(RunError, match="not what was written; if you edited it yourself"):
+        mtm.load_run(out)
 
 
 def test_resume_may_go_on_for_longer(point_mass, tiny, out) -> None:
