@@ -19,8 +19,8 @@ from mtm.data.modalities import Modality
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.inference.queries import predict
 from mtm.runs.run import Run, load_run
-from mtm.training.train import train
 from mtm.training.trackers import read_metrics
+from mtm.training.train import train
 from torture.outcomes import Row, timed
 from torture.warm import Warm
 
@@ -169,7 +169,8 @@ def _class_in_validation(folder: Path) -> str:
         try:
             _trained(_dataset(values), folder / f"run-{episode}", replace(CONFIG, steps=1))
         except DataError as error:
-            assert "gear" in str(error), error
+            if "gear" not in str(error):
+                raise
             ends["refused"] += 1
         else:
             ends["trained"] += 1
@@ -184,7 +185,8 @@ def _absent_in_validation(folder: Path) -> str:
         try:
             _trained(data, folder / f"run-{episode}", replace(CONFIG, steps=1))
         except DataError as error:
-            assert "absent in every step of the training split" in str(error), error
+            if "absent in every step of the training split" not in str(error):
+                raise
             ends["refused"] += 1
         else:
             ends["trained"] += 1

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mtm.core.errors import MTMError
 from mtm.core.system import thread_settings
 
 LIBRARIES = (
@@ -253,7 +254,11 @@ def _child(request: dict[str, Any]) -> None:
 def _do(job: list[str] | str, arguments: list[Any]) -> int:
     if isinstance(job, str):
         module, _, name = job.partition(":")
-        return int(getattr(importlib.import_module(module), name)(*arguments) or 0)
+        try:
+            return int(getattr(importlib.import_module(module), name)(*arguments) or 0)
+        except MTMError as error:  # as the command line does
+            print(f"error: {error}")
+            return 2
     from mtm.cli import main as mtm
 
     return mtm(job)

@@ -17,9 +17,9 @@ from mtm.control import environments, policies
 from mtm.control.masked_policy import MaskedPolicy
 from mtm.core.config import TrainConfig
 from mtm.core.errors import ConfigError, DataError, RunError
-from mtm.core.plain_data import SEAL
 from mtm.core.export_config import ExportConfig
 from mtm.core.names import EXPORTABLE
+from mtm.core.plain_data import SEAL
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 from mtm.deploy.policy_file import PolicyFile, read_policy_file
 from mtm.inference import queries

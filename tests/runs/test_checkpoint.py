@@ -79,7 +79,9 @@ def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
     assert checkpoint.steps(tmp_path) == [2, 4, 5]
 
 
-def test_what_is_removed_while_it_is_read_is_not_called_damaged(tmp_path: Path, monkeypatch) -> None:
+def test_what_is_removed_while_it_is_read_is_not_called_damaged(
+    tmp_path: Path, monkeypatch
+) -> None:
     save(tmp_path, 1)
     read = checkpoint._read
 

@@ -704,6 +704,53 @@ def test_two_processes_match_one_with_the_joined_batch(tmp_path, members) -> Non
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
+LOST_PROGRAM = """
+import os
+import sys
+from pathlib import Path
+from mtm.core.config import DeviceConfig, ModelConfig, TrainConfig
+from mtm.core.errors import RunError
+from mtm.data.formats import builtin
+from mtm.training.train import train
+from mtm.training.validation import Validator
+
+def listening():
+    mine = {p.readlink().name for p in Path("/proc/self/fd").iterdir() if p.is_symlink()}
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            place, state, inode = (line.split()[i] for i in (1, 3, 9))
+            if state == "0A" and f"socket:[{inode}]" in mine:
+                yield place.partition(":")[0]
+
+if __name__ == "__main__":
+    Validator.measure = lambda self, model: {"loss": float("nan"), "states/hidden": float("nan")}
+    config = TrainConfig(
+        steps=2, batch_size=16, validation_segments=16, log_every=1, validate_every=1,
+        model=ModelConfig(width=8, encoder_layers=1, heads=1),
+    )
+    device = DeviceConfig(accelerator="cpu", devices=2, strategy="ddp", threads=1)
+    try:
+        train(builtin.point_mass(20, 10), config, sys.argv[1], silent=True, device=device)
+    except RunError as error:
+        Path(sys.argv[1], f"said-{os.getpid()}").write_text(
+            f"{error} listens on {sorted(set(listening()))}"
+        )
+"""
+
+
+def test_a_loss_that_is_no_number_stops_all_processes(tmp_path) -> None:
+    """Which meet on the loopback address of the machine, where no other one hears of it."""
+    program, out = tmp_path / "program.py", tmp_path / "out"
+    program.write_text(LOST_PROGRAM)
+    subprocess.run([sys.executable, str(program), str(out)], check=True, timeout=180)
+    said = [file.read_text() for file in out.glob("said-*")]
+    assert len(said) == 2
+    for text in said:
+        assert "the held-out loss became nan by step 1, of loss, states/hidden" in text
+        assert set(text.partition("listens on ")[2].strip("[]").split(", ")) <= {"'0100007F'"}
+    assert any("0100007F" in text for text in said)
+
+
 def test_samples_are_asked_only_for_what_they_have() -> None:
     config = replace(mtm.preset("tiny"), mask="fd+id", batch_size=64)
     data = prepare(builtin.point_mass(20, 30), config).without(episodes={"actions": 0.5})
