@@ -26,7 +26,7 @@ from mtm.data.writing import write
 from mtm.runs import checkpoint
 from mtm.training.trackers import read_metrics
 from torture.outcomes import Row, timed
-from torture.verbs import _swings
+from torture.verbs import swings
 
 Process = subprocess.Popen[bytes]
 
@@ -57,9 +57,9 @@ class Host:
     address: str
     cable: str
 
-    def start(self, words: Sequence[str], said: Path) -> Process:
+    def start(self, words: Sequence[str], said: Path, **variables: str) -> Process:
         """Start a program there."""
-        more = {"GLOO_SOCKET_IFNAME": self.cable, "RAY_USAGE_STATS_ENABLED": "0"}
+        more = {"RAY_USAGE_STATS_ENABLED": "0", **variables}
         with said.open("wb") as file:
             return subprocess.Popen(
                 ["ip", "netns", "exec", self.name, *words],
@@ -171,6 +171,7 @@ def _launched(hosts: Sequence[Host], folder: Path, words: Sequence[str]) -> list
         host.start(
             [*launch, "--node-rank", str(rank), str(program), str(SILENCE), *words],
             folder / f"said-{rank}",
+            GLOO_SOCKET_IFNAME=host.cable,  # here, the machine's name is no address of a host
         )
         for rank, host in enumerate(hosts)
     ]
@@ -282,7 +283,7 @@ def _loopback_only(first: Host, second: Host, folder: Path, row: Row) -> None:
 
 
 def _ray(first: Host, second: Host, folder: Path, row: Row) -> None:
-    write([(_swings(), {})], folder / "swings.npz", "swings")
+    write([(swings(), {})], folder / "swings.npz", "swings")
     pages = {}
     reproduce = [sys.executable, "-m", "mtm", "reproduce", "length", "--scale", "smoke"]
     reproduce += ["--seeds", "1", "--data", str(folder / "swings.npz"), "--out"]

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import os
+import random
 import shutil
 import signal
 import tempfile
@@ -32,7 +33,7 @@ CLIENTS = 200
 MINUTES = 30.0
 """Of the soak."""
 
-ASKS = 5
+ASKS = 2
 """Requests of every client of the studio."""
 
 GROWTH = 0.05
@@ -139,7 +140,7 @@ async def _ask_all(base: str, clients: int, wanted: list[Any], row: Row) -> None
                 for path, right in zip(_paths(), wanted, strict=True):
                     while (answer := await client.get(path)).status_code == 503:
                         turned_away += 1
-                        await asyncio.sleep(0.2)
+                        await asyncio.sleep(random.uniform(0.5, 2))
                     if answer.json() != right:
                         row.broke(f"{path}: {answer.status_code} {answer.text[:200]}")
                         return

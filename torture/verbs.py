@@ -72,13 +72,13 @@ class Material:
         whole = builtin.point_mass(episodes=24, length=12)
         write([(whole, {})], made.data, "log")
         write([(whole.without(episodes={"actions": 0.5}), {})], made.gaps, "gaps")
-        write([(_swings(), {})], made.swings, "swings")
+        write([(swings(), {})], made.swings, "swings")
         ended = warm.run(train_words(made.data, made.run, steps=4))
         assert ended.code == 0, ended.said
         return made
 
 
-def _swings() -> TrajectoryDataset:
+def swings() -> TrajectoryDataset:
     """Data of the shape of Gymnasium's pendulum."""
     rng = np.random.default_rng(0)
     shapes = {"states": (240, 3), "actions": (240, 1), "rewards": (240,)}
