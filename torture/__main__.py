@@ -29,7 +29,9 @@ def main() -> int:
     """Run the chosen parts one after the other; 1 if anything broke."""
     parser = argparse.ArgumentParser(prog="make torture ARGS=...", description=__doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--cases", type=int, help="of each kind; each part has its own number")
+    parser.add_argument(
+        "--cases", nargs="+", type=_count, default=[], help="of a part, such as kill=50 fuzz=20000"
+    )
     parser.add_argument("--minutes", type=float, default=5.0, help="of the soak; 30 for a long one")
     parser.add_argument("--out", type=Path, default=Path("runs/torture"))
     arguments = parser.parse_args()
@@ -54,9 +56,10 @@ def main() -> int:
 
 
 def _do(part: str, warm: Warm, arguments: argparse.Namespace, say: Say) -> list[Row]:
-    cases = {} if arguments.cases is None else {"cases": arguments.cases}
+    counts = dict(arguments.cases)
+    cases = {"cases": counts[part]} if part in counts else {}
     if part == "kill":
-        return kill.kill(warm, arguments.cases or kill.KILLS, say=say)
+        return kill.kill(warm, counts.get(part, kill.KILLS), say=say)
     if part == "disk":
         return disk.disk(warm, **cases, say=say)
     if part == "damage":
@@ -67,6 +70,8 @@ def _do(part: str, warm: Warm, arguments: argparse.Namespace, say: Say) -> list[
         return together.together(warm, **cases, say=say)
     if part == "numbers":
         return numbers.numbers(warm, say=say)
+    if part == "unsafe":
+        return unsafe.unsafe(warm, say=say)
     if part == "hosts":
         return hosts.hosts(say)
     if part == "load":

@@ -29,7 +29,7 @@ from torture.outcomes import Row, timed
 from torture.verbs import Material
 from torture.warm import Warm
 
-CASES = 2000
+CASES = 1000
 """Of each kind of file."""
 
 

@@ -18,7 +18,7 @@ from torture.verbs import SAVE_EVERY, Material, Verb, train_words
 from torture.warm import Warm
 from torture.whole import digests, half_written, strays
 
-CASES = 10
+CASES = 5
 """Of each pair."""
 
 STEPS = 40

@@ -8,6 +8,7 @@ from torture.fuzz import fuzz
 from torture.fuzz_kinds import KINDS
 from torture.numbers import numbers
 from torture.outcomes import check
+from torture.unsafe import unsafe
 from torture.warm import Warm
 
 for library, extra in (("pyarrow", "parquet"), ("onnxscript", "export"), ("starlette", "serve")):
@@ -32,3 +33,7 @@ def test_damage_is_noticed_or_without_effect(warm: Warm) -> None:
 
 def test_odd_numbers_are_trained_on_or_refused(warm: Warm) -> None:
     check(numbers(warm))
+
+
+def test_nothing_in_a_file_is_executed(warm: Warm) -> None:
+    check(unsafe(warm))
