@@ -16,11 +16,14 @@ from rich.console import Console
 from rich.table import Table
 
 from mtm.research.experiments.provenance import here
-from torture import damage, disk, fuzz, hosts, kill, load, numbers, supply, together
+from torture import damage, disk, fuzz, hosts, kill, load, numbers, supply, together, unsafe
 from torture.outcomes import MOST_FAULTS, Row
 from torture.warm import Warm
 
-PARTS = (*("kill", "disk", "damage", "fuzz", "together", "numbers", "hosts", "load", "supply"),)
+PARTS = (
+    *("kill", "disk", "damage", "fuzz", "unsafe", "together", "numbers", "hosts", "load"),
+    "supply",
+)
 
 Say = Callable[[Row], None]
 
@@ -77,6 +80,14 @@ def _do(part: str, warm: Warm, arguments: argparse.Namespace, say: Say) -> list[
     if part == "load":
         return load.load(warm, minutes=arguments.minutes, say=say)
     return supply.supply(say)
+
+
+def _count(word: str) -> tuple[str, int]:
+    """PART=NUMBER."""
+    part, _, number = word.partition("=")
+    if part not in ("kill", "disk", "damage", "fuzz", "together") or not number.isdecimal():
+        raise argparse.ArgumentTypeError(f"{word!r} is not of the form kill=50")
+    return part, int(number)
 
 
 def _write(out: Path, rows: list[Row], seconds: float) -> None:
