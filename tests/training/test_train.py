@@ -377,6 +377,13 @@ def test_a_run_that_does_not_tell_its_precision_had_the_usual_one(point_mass, ti
     assert train(point_mass, tiny, out, resume=True, silent=True).description.precision == "32-true"
 
 
+def test_what_was_half_deleted_at_the_end_goes_with_the_next_start(point_mass, tiny, out) -> None:
+    train(point_mass, tiny, out, silent=True)
+    (out / "checkpoints" / ".step-000000005.gone.tmp").mkdir()
+    assert train(point_mass, tiny, out, resume=True, silent=True).step == tiny.steps
+    assert not list((out / "checkpoints").glob(".*"))
+
+
 def test_a_damaged_description_is_noticed(point_mass, tiny, out) -> None:
     train(point_mass, tiny, out, stop_at=2, silent=True)
     file = out / "config.json"

@@ -178,14 +178,19 @@ def newest_sound(folder: Path) -> int | None:
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Delete all but the `keep` newest checkpoints and the best one, and what is half done."""
-    for left in folder.glob(".step-*.tmp"):
-        shutil.rmtree(left)
+    """Delete all but the `keep` newest checkpoints and the best one, and leftovers."""
+    remove_leftovers(folder)
     present = steps(folder)
     kept = {*present[-keep:], best_step(folder, present)}
     for step in present:
         if step not in kept:
             _remove(_directory(folder, step))
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a process that was killed has half written or half deleted."""
+    for left in folder.glob(".step-*.tmp"):
+        shutil.rmtree(left)
 
 
 def best_step(folder: Path, candidates: list[int]) -> int:

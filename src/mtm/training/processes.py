@@ -8,8 +8,8 @@ import sys
 from datetime import timedelta
 
 import torch
-from lightning_fabric.plugins.environments import LightningEnvironment
-from lightning_fabric.strategies import DDPStrategy
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+from lightning_fabric.strategies.ddp import DDPStrategy
 
 SILENCE = timedelta(minutes=10)
 """After which a process that nobody hears of is given up. The first one measures and saves while
@@ -36,7 +36,7 @@ class Together(DDPStrategy):
     def _meet(self, address: str, port: int) -> None:
         first = self.local_rank == 0
         listening = socket.create_server((address, port)).detach() if first else None
-        store = torch.distributed.TCPStore(
+        store = torch.distributed.TCPStore(  # type: ignore[attr-defined]
             address, port, self.num_processes, first, SILENCE, master_listen_fd=listening
         )
         if sys.platform.startswith("linux"):

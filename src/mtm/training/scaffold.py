@@ -175,6 +175,8 @@ class Loop:
         self.is_first = fabric is None or fabric.is_global_zero
         self.console = PlainConsole(quiet=silent or not self.is_first)
         state = State(0, spent, {})
+        if self.is_first:
+            checkpoint.remove_leftovers(self.folder)
         if resume and checkpoint.steps(self.folder):  # none: it was stopped before its first one
             state = checkpoint.restore(self.folder, trainer.network, *trainer.optimizers)
         self.start = state.step
