@@ -55,7 +55,7 @@ def _pins(row: Row) -> None:
         except metadata.PackageNotFoundError:
             row.held("not installed here")
             continue
-        if found == version:
+        if found.partition("+")[0] == version:  # +cpu is how it was built
             row.held("as pinned")
         else:
             row.broke(f"{name} is pinned to {version}, {found} is installed")
@@ -104,8 +104,14 @@ def _vulnerabilities(row: Row) -> None:
     if not done.stdout.strip():
         row.skipped = "the database of vulnerabilities cannot be reached from here"
         return
-    for part in json.loads(done.stdout)["dependencies"]:
-        if part.get("vulns"):
+    parts = json.loads(done.stdout)["dependencies"]
+    if all("skip_reason" in part for part in parts):  # which pip-audit takes for sound
+        row.skipped = f"nothing could be looked up: {parts[0]['skip_reason'] if parts else ''}"
+        return
+    for part in parts:
+        if "skip_reason" in part:
+            row.held("not looked up")
+        elif part.get("vulns"):
             row.broke(f"{part['name']} {part['version']}: {[v['id'] for v in part['vulns']]}")
         else:
             row.held("none known")
