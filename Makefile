@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
 
-.PHONY: setup demo test lint type docs check bench studio dist check-dist clean
+.PHONY: setup demo test lint type docs check bench torture studio dist check-dist clean
 
 setup: $(READY)
 
@@ -39,15 +39,20 @@ check: lint type docs test
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(ARGS)
 
+# Faults on purpose; under an hour. Parts that need root say so, and are left out elsewhere.
+torture: $(READY)
+	$(BIN)/python -m torture $(ARGS)
+
 # The page of `mtm studio`, from studio/ into the package; needs Node.js 20 or newer.
 studio:
 	npm --prefix studio ci --ignore-scripts --no-audit --no-fund
 	npm --prefix studio run build
 
-# The source distribution, and from it the wheel.
+# The source distribution, from it the wheel, and the bill of materials (CycloneDX).
 dist: $(READY)
 	rm -rf dist
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m build
+	$(BIN)/python .ci/sbom.py dist
 
 check-dist: dist
 	$(BIN)/python .ci/check_dist.py dist

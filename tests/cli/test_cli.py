@@ -328,3 +328,8 @@ def test_an_interrupted_training_is_saved_and_exits_with_130(
     words = ["train", "--data", "builtin:point-mass", "--out", str(out), "--preset", "tiny"]
     assert main([*words, "--batch-size", "4", "--validation-segments", "8"]) == 130
     assert mtm.load_run(out).step == 1
+
+
+def test_a_name_that_no_disk_takes_is_an_error(capsys) -> None:
+    assert main(["eval", "x" * 5000]) == 2
+    assert "File name too long" in capsys.readouterr().err

@@ -11,8 +11,10 @@ import pytest
 
 from mtm.cli import main
 from mtm.core.errors import DataError, RunError
+from mtm.data import loading
 from mtm.data.formats.store import write_store
 from mtm.data.trajectories import TrajectoryDataset
+from mtm.data.writing import write
 from mtm.evaluation.report.page import write_report
 
 resource = pytest.importorskip("resource", reason="limits of files are POSIX's")
@@ -42,6 +44,17 @@ def test_a_store_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
         write_store([data], tmp_path / "store", "log")
     assert list(tmp_path.iterdir()) == []
     write_store([data], tmp_path / "store", "log")
+
+
+def test_an_hdf5_file_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
+    """The library itself ends the process by a signal."""
+    data = TrajectoryDataset.from_arrays({"states": np.ones((5000, 8))}, [0, 5000])
+    for size in (0, 1000, 10_000, 100_000):
+        with files_of_at_most(size), pytest.raises(DataError, match="could not write .*too large"):
+            write([(data, {})], tmp_path / "log.hdf5", "log")
+        assert list(tmp_path.iterdir()) == []
+    write([(data, {})], tmp_path / "log.hdf5", "log")
+    assert loading.load(tmp_path / "log.hdf5").num_steps == 5000
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import h5py
@@ -46,6 +49,17 @@ def test_faults_and_notices_come_through(
         loading.load(bad, isolated=True)
     assert main(["data", "validate", str(log), "--isolated"]) == 0
     assert "2 episodes, 6 steps, no fault" in capsys.readouterr().out
+
+
+def test_what_a_killed_reader_left_is_removed(log: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    (tmp_path / f"{isolated.PREFIX}{ended.pid}-x").mkdir()
+    (tmp_path / f"{isolated.PREFIX}{os.getppid()}-x").mkdir()
+    loading.load(log, isolated=True)
+    left = {path.name for path in tmp_path.iterdir() if path.is_dir()}
+    assert left == {f"{isolated.PREFIX}{os.getppid()}-x"}
 
 
 def test_a_crash_is_an_error(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from mtm.core.config import TrainConfig
 from mtm.core.errors import ConfigError, DataError, RunError
 from mtm.core.export_config import ExportConfig
 from mtm.core.names import EXPORTABLE
+from mtm.core.plain_data import SEAL
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 from mtm.deploy.policy_file import PolicyFile, read_policy_file
 from mtm.inference import queries
@@ -240,6 +241,7 @@ def edit(folder: Path, *place: Any, value: Any) -> None:
     for key in place[:-1]:
         part = part[key]
     part[place[-1]] = value
+    plain.pop(SEAL, None)  # as whoever edits it on purpose does
     file.write_text(json.dumps(plain))
 
 

@@ -79,8 +79,51 @@ def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
     assert checkpoint.steps(tmp_path) == [2, 4, 5]
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "state.json"])
+def test_what_is_removed_while_it_is_read_is_not_called_damaged(
+    tmp_path: Path, monkeypatch
+) -> None:
+    save(tmp_path, 1)
+    read = checkpoint._read
+
+    def too_late(directory: Path, optimizer: bool) -> checkpoint.Checkpoint:
+        if directory.name == "step-000000001":
+            save(tmp_path, 2)
+            checkpoint.prune(tmp_path, keep=1)
+        return read(directory, optimizer)
+
+    monkeypatch.setattr(checkpoint, "_read", too_late)
+    assert checkpoint.load(tmp_path).state.step == 2
+
+
+def test_what_is_half_removed_does_not_look_like_a_checkpoint(tmp_path: Path, monkeypatch) -> None:
+    for step in (1, 2, 3):
+        save(tmp_path, step)
+
+    def killed(path: Path, **_) -> None:
+        if path.exists():
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoint.prune(tmp_path, keep=1)
+    found = checkpoint.steps(tmp_path)
+    assert len(found) == 2
+    assert checkpoint.newest_sound(tmp_path) == 3
+    checkpoint.prune(tmp_path, keep=1)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_pruning_removes_what_a_killed_process_left(tmp_path: Path) -> None:
+    (tmp_path / ".step-000000003.tmp").mkdir()
+    (tmp_path / ".step-000000003.tmp" / "model.safetensors").write_bytes(b"half")
+    checkpoint.save(tmp_path, State(4, 1.0, {}), {"w": torch.zeros(2)}, {})
+    checkpoint.prune(tmp_path, keep=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000004"]
+
+
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "missing"])
+@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "state.json"])
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     tmp_path: Path, file: str, damage: str
 ) -> None:

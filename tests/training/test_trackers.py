@@ -31,6 +31,14 @@ def test_a_damaged_metrics_file_is_named(tmp_path: Path) -> None:
         read_metrics(tmp_path / "metrics.csv")
 
 
+def test_a_row_that_is_cut_off_is_none(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text("step,loss\n1,0.5\n2,0.25\n3,0.1")
+    rows = [{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25}]
+    assert read_metrics(tmp_path / "metrics.csv") == rows
+    MetricsFile(tmp_path / "metrics.csv", ["loss"], resume_after=3).close()
+    assert read_metrics(tmp_path / "metrics.csv") == rows
+
+
 def test_tensorboard(point_mass, tiny, out) -> None:
     pytest.importorskip("tensorboard", reason="the extra `tensorboard` is not installed")
     train(point_mass, replace(tiny, trackers=("tensorboard",)), out, silent=True)

@@ -28,6 +28,7 @@ from mtm.core.config import (
     TrainConfig,
 )
 from mtm.core.errors import ConfigError, DataError, RunError
+from mtm.core.plain_data import SEAL
 from mtm.data.formats import builtin
 from mtm.data.modalities import Modality
 from mtm.data.normalizer import Normalizer
@@ -372,8 +373,26 @@ def test_a_run_that_does_not_tell_its_precision_had_the_usual_one(point_mass, ti
     file = out / "config.json"
     plain = json.loads(file.read_text())
     assert plain.pop("precision") == "32-true"
-    file.write_text(json.dumps(plain))
+    file.write_text(json.dumps({k: v for k, v in plain.items() if k != SEAL}))
     assert train(point_mass, tiny, out, resume=True, silent=True).description.precision == "32-true"
+
+
+def test_what_was_half_deleted_at_the_end_goes_with_the_next_start(point_mass, tiny, out) -> None:
+    train(point_mass, tiny, out, silent=True)
+    (out / "checkpoints" / ".step-000000005.gone.tmp").mkdir()
+    assert train(point_mass, tiny, out, resume=True, silent=True).step == tiny.steps
+    assert not list((out / "checkpoints").glob(".*"))
+
+
+def test_a_damaged_description_is_noticed(point_mass, tiny, out) -> None:
+    train(point_mass, tiny, out, stop_at=2, silent=True)
+    file = out / "config.json"
+    plain = json.loads(file.read_text())
+    means = next(iter(plain["normalizer"].values()))
+    plain["normalizer"] = {**plain["normalizer"], "foreign": means}
+    file.write_text(json.dumps(plain))
+    with pytest.raises(RunError, match="not what was written; if you edited it yourself"):
+        mtm.load_run(out)
 
 
 def test_resume_may_go_on_for_longer(point_mass, tiny, out) -> None:
@@ -690,6 +709,53 @@ def test_two_processes_match_one_with_the_joined_batch(tmp_path, members) -> Non
     logged = [(tmp_path / n / "metrics.csv").read_text().splitlines()[1] for n in ("one", "two")]
     losses = [[float(cell) for cell in line.split(",")[1:5]] for line in logged]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+LOST_PROGRAM = """
+import os
+import sys
+from pathlib import Path
+from mtm.core.config import DeviceConfig, ModelConfig, TrainConfig
+from mtm.core.errors import RunError
+from mtm.data.formats import builtin
+from mtm.training.train import train
+from mtm.training.validation import Validator
+
+def listening():
+    mine = {p.readlink().name for p in Path("/proc/self/fd").iterdir() if p.is_symlink()}
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            place, state, inode = (line.split()[i] for i in (1, 3, 9))
+            if state == "0A" and f"socket:[{inode}]" in mine:
+                yield place.partition(":")[0]
+
+if __name__ == "__main__":
+    Validator.measure = lambda self, model: {"loss": float("nan"), "states/hidden": float("nan")}
+    config = TrainConfig(
+        steps=2, batch_size=16, validation_segments=16, log_every=1, validate_every=1,
+        model=ModelConfig(width=8, encoder_layers=1, heads=1),
+    )
+    device = DeviceConfig(accelerator="cpu", devices=2, strategy="ddp", threads=1)
+    try:
+        train(builtin.point_mass(20, 10), config, sys.argv[1], silent=True, device=device)
+    except RunError as error:
+        Path(sys.argv[1], f"said-{os.getpid()}").write_text(
+            f"{error} listens on {sorted(set(listening()))}"
+        )
+"""
+
+
+def test_a_loss_that_is_no_number_stops_all_processes(tmp_path) -> None:
+    """Which meet on the loopback address of the machine, where no other one hears of it."""
+    program, out = tmp_path / "program.py", tmp_path / "out"
+    program.write_text(LOST_PROGRAM)
+    subprocess.run([sys.executable, str(program), str(out)], check=True, timeout=180)
+    said = [file.read_text() for file in out.glob("said-*")]
+    assert len(said) == 2
+    for text in said:
+        assert "the held-out loss became nan by step 1, of loss, states/hidden" in text
+        assert set(text.partition("listens on ")[2].strip("[]").split(", ")) <= {"'0100007F'"}
+    assert any("0100007F" in text for text in said)
 
 
 def test_samples_are_asked_only_for_what_they_have() -> None:

@@ -78,6 +78,11 @@ def _call(verb: str, arguments: Sequence[str]) -> int:
         return 130
     except BrokenPipeError:  # the reader of our output, such as `head`, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if error.filename is None:  # of no file that was named
+            raise
+        print(f"error: {shown(f'{error.filename}: {error.strerror}')}.", file=sys.stderr)
+        return 2
     return 0
 
 

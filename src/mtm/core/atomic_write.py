@@ -55,7 +55,7 @@ def appearing(path: Path) -> Iterator[Path]:
         OSError: It cannot be written to.
     """
     refuse_existing(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     _remove_leftovers(path)
     temporary = path.with_name(f".{path.name}.tmp-{HOST}-{os.getpid()}")
     try:
@@ -63,6 +63,7 @@ def appearing(path: Path) -> Iterator[Path]:
         _flush(temporary)
         refuse_existing(path)  # another process may have been faster
         temporary.rename(path)
+        flush_directory(path.parent)
     finally:
         _remove(temporary)
 
@@ -70,12 +71,17 @@ def appearing(path: Path) -> Iterator[Path]:
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace a file so that a reader sees the old or the new content, never a part.
 
+    What processes of this machine that were killed left of the same file is removed.
+
     Raises:
         RunError: It could not be written; the old content is intact.
     """
     # A name of this process alone: another one may be writing the same file.
     temporary = path.with_name(f".{path.name}.{HOST}-{os.getpid()}.tmp")
     try:
+        for left in unfinished(path):
+            if left.stem.startswith(f".{path.name}.{HOST}-"):
+                _remove_left(left, left.stem)
         write_flushed(temporary, data)
         temporary.replace(path)
         flush_directory(path.parent)
@@ -88,7 +94,10 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def unfinished(path: Path) -> list[Path]:
     """What processes that were killed, or still write, have of a file under temporary names."""
-    return list(path.parent.glob(f".{path.name}.*tmp"))
+    begin = f".{path.name}."
+    with os.scandir(path.parent) as entries:
+        names = [e.name for e in entries if e.name.startswith(begin) and e.name.endswith("tmp")]
+    return [path.parent / name for name in names]
 
 
 def write_flushed(path: Path, data: bytes) -> None:
@@ -97,6 +106,18 @@ def write_flushed(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it, if need be, and wait until their names are on the disk.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        flush_directory(made.parent)
 
 
 def flush_directory(path: Path) -> None:
@@ -112,12 +133,17 @@ def flush_directory(path: Path) -> None:
 def _remove_leftovers(path: Path) -> None:
     # Of this machine alone: whether a process of another one runs, nobody can say here.
     for left in path.parent.glob(f".{glob.escape(path.name)}.tmp-{HOST}-*"):
-        process = left.name.rpartition("-")[2]
-        if process == str(os.getpid()) or not _runs(process):
-            _remove(left)
+        _remove_left(left, left.name)
 
 
-def _runs(process: str) -> bool:
+def _remove_left(path: Path, name: str) -> None:
+    """Remove what a process left whose id ends a name, unless it may still be writing."""
+    process = name.rpartition("-")[2]
+    if process == str(os.getpid()) or not runs(process):
+        _remove(path)
+
+
+def runs(process: str) -> bool:
     """Whether a process of this id may be running."""
     if os.name != "posix" or not process.isdecimal():
         return True  # asking with a signal would end it elsewhere
@@ -131,8 +157,11 @@ def _runs(process: str) -> bool:
 
 
 def _flush(path: Path) -> None:
-    for file in path.rglob("*") if path.is_dir() else (path,):
-        if file.is_file():
+    """Wait until a file, or all of a directory with the names in it, is on the disk."""
+    for file in (path, *path.rglob("*")):
+        if file.is_dir():
+            flush_directory(file)
+        else:
             with file.open("rb+") as written:
                 os.fsync(written.fileno())
 

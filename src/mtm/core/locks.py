@@ -19,6 +19,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from mtm.core.atomic_write import make_directory
 from mtm.core.errors import RunError
 
 LOCK = ".lock"
@@ -37,7 +38,7 @@ def held(folder: Path, what: str) -> Iterator[None]:
         RunError: Another process holds it, or it cannot be made or locked.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_directory(folder)
     except OSError as error:
         raise RunError(f"cannot make the directory {folder}: {error}.") from error
     with locked(folder / LOCK, wait=False) as mine:

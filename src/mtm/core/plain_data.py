@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from mtm.core.errors import MTMError
 
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 """What using plain data of another form than expected raises."""
+
+SEAL = "sha256"
+"""Where the digest of a file is, in it."""
 
 
 @contextmanager
@@ -32,6 +36,30 @@ def expecting(place: object, kind: type[MTMError], cure: str) -> Iterator[None]:
         raise
     except MALFORMED as error:
         raise kind(f"{place} is damaged: {type(error).__name__}: {error}. {cure}") from error
+
+
+def digest_of(plain: Mapping[str, Any]) -> str:
+    """The SHA-256 of plain data, however they are laid out in their file."""
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def sealed(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain data with their digest."""
+    return {**plain, SEAL: digest_of(plain)}
+
+
+def unsealed(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of `sealed`; what has no digest, of an earlier version, is as it is.
+
+    Raises:
+        ValueError: They are not what was written.
+    """
+    content = {key: value for key, value in plain.items() if key != SEAL}
+    if SEAL in plain and plain[SEAL] != digest_of(content):
+        raise ValueError(
+            f"it is not what was written; if you edited it yourself, remove its {SEAL!r}"
+        )
+    return content
 
 
 def read_object(file: Path) -> dict[str, Any]:

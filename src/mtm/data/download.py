@@ -33,6 +33,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from mtm.core.atomic_write import flush_directory, make_directory
 from mtm.core.errors import DataError
 from mtm.core.escaping import shown
 from mtm.core.progress import progress_console
@@ -73,12 +74,13 @@ def fetch(
             cannot be written.
     """
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(target.parent)
         with _lock(_beside(target, ".lock")):
             if not target.is_file():  # else another process fetched it while this one waited
                 part = _beside(target, ".part")
                 _fetch_from_any(urls, part, target, size, sha256, timeout)
                 part.replace(target)
+                flush_directory(target.parent)
     except OSError as error:
         raise DataError(
             f"{target} cannot be written: {error}. It needs a folder that can be written to and "

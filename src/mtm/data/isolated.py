@@ -8,6 +8,8 @@ hands back is a store, so nothing is unpickled on the way.
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mtm.core.atomic_write import HOST, runs
 from mtm.core.config_io import from_plain
 from mtm.core.errors import DataError, MTMError
 from mtm.core.reading import AS_IT_IS, Reading
@@ -29,6 +32,9 @@ from mtm.data.trajectories import TrajectoryDataset
 
 SECONDS = 600.0
 """That reading may take."""
+
+PREFIX = f"mtm-isolated-{HOST}-"
+"""Of the temporary directories; the process that waits for one comes next in its name."""
 
 LIBRARIES = 1 << 33
 """Address space that Python and its libraries take before they read anything."""
@@ -48,7 +54,8 @@ def load_isolated(
         DataError: As `mtm.load_dataset`, or the child crashed or took too long.
     """
     seconds = SECONDS if seconds is None else seconds
-    with tempfile.TemporaryDirectory(prefix="mtm-isolated-") as name:
+    _remove_leftovers()
+    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as name:
         folder, said = Path(name), json.dumps(asdict(reading))
         command = [sys.executable, "-m", __name__, loading.absolute(spec), said, name]
         try:
@@ -91,6 +98,13 @@ def main() -> None:
     notices = [str(notice.message) for notice in noticed]
     outcome = json.dumps({"faults": faults, "notices": notices})
     (Path(name) / "outcome.json").write_text(outcome)
+
+
+def _remove_leftovers() -> None:
+    """Remove what processes of this machine left that were killed while they read."""
+    for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        if not runs(left.name.removeprefix(PREFIX).partition("-")[0]):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _limit_memory() -> None:

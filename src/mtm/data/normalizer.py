@@ -24,7 +24,7 @@ SMALLEST_RELATIVE_STD = 4 * float(np.finfo(np.float32).eps)
 """Up to this share of its largest value, a feature's standard deviation is rounding: it counts as
 constant, and is centred, not scaled."""
 
-SMALLEST_STD = 1e-12
+SMALLEST_STD = 1e-15
 """Up to this a feature around 0 counts as constant: that is what double precision leaves of 0."""
 
 MADE_OF_REWARDS = (

@@ -35,6 +35,7 @@ from mtm.data.columns import (
 )
 from mtm.data.environment_ids import is_adroit
 from mtm.data.formats import store
+from mtm.data.hdf5_output import hdf5_output
 from mtm.data.modalities import BoolArray
 from mtm.data.terminations import terminal_endings
 from mtm.data.trajectories import TrajectoryDataset
@@ -89,7 +90,7 @@ def write(parts: Parts, path: str | Path, source: str) -> None:
 
 
 def _write_hdf5(parts: Parts, path: Path, source: str) -> None:
-    with h5py.File(path, "w", track_order=True) as file:  # modalities are read in this order
+    with hdf5_output(path, track_order=True) as file:  # modalities are read in this order
         marks: set[str] = set()
         for part, notes in parts:
             if not file.attrs:

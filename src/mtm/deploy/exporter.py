@@ -22,6 +22,7 @@ from mtm.control.masked_policy import MaskedPolicy
 from mtm.core.atomic_write import appearing, refuse_existing
 from mtm.core.errors import ConfigError, RunError, require
 from mtm.core.export_config import ExportConfig
+from mtm.core.plain_data import sealed
 from mtm.core.versions import versions
 from mtm.data.modalities import BoolArray
 from mtm.deploy.exported_policy import ExportedPolicy
@@ -109,7 +110,7 @@ def export(run: Run, out: str | Path, config: ExportConfig | None = None) -> Pol
             for name, planned in plans.items():
                 guidance = config.guidance if name == "rcbc" else 1.0
                 described = _add(described, run, name, planned, acting[name], values, guidance)
-            text = json.dumps(described.to_json(), indent=2)
+            text = json.dumps(sealed(described.to_json()), indent=2)
             (folder / FILE_NAME).write_text(text + "\n", encoding="utf-8")
             read_policy_file(folder)
     except OSError as error:

@@ -16,6 +16,7 @@ from typing import Any
 
 from mtm.control.asked_returns import AskedReturns
 from mtm.core.errors import ConfigError, MTMError, RunError
+from mtm.core.plain_data import unsealed
 from mtm.data.modalities import Modalities, Modality
 
 FILE_NAME = "policy.json"
@@ -180,7 +181,7 @@ def read_policy_file(path: str | Path) -> PolicyFile:
             "newer version."
         )
     try:
-        return _checked(_parsed(path, plain))
+        return _checked(_parsed(path, unsealed(plain)))
     except (MTMError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(f"{file} is damaged: {type(error).__name__}: {error}.") from error
 

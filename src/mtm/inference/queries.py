@@ -10,7 +10,7 @@ A trajectory longer than the model's segment is asked in windows (see `mtm.infer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,8 +46,10 @@ def predict(
     Raises:
         DataError: Nothing is given, a name is unknown, or values do not fit the model.
     """
-    names = [want] if isinstance(want, str) else list(want)
+    names = [want] if isinstance(want, str) or not isinstance(want, Iterable) else list(want)
     for name in names:
+        if not isinstance(name, str):
+            raise DataError(f"want must be names of modalities, got {name!r}.")
         run.modalities.named(name)
     known = Given.of(run, given, present or {})
     filled = fill(run, known, names)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from mtm.core.errors import RunError
+from mtm.core.plain_data import SEAL
 from mtm.data.loading import short
 from mtm.runs import checkpoint
 from mtm.runs.checkpoint import MODEL_FILE, STATE_FILE, Checkpoint, Which
@@ -169,8 +170,11 @@ def _listed(manifest: bytes, place: str) -> dict[str, tuple[int, str]]:
 
 
 def _without_paths(config: bytes) -> bytes:
-    """A `config.json` that does not tell where on a machine the data were."""
-    plain = _plain(config, CONFIG)
+    """A `config.json` that does not tell where on a machine the data were.
+
+    It has no digest of its own: the manifest has one of every file.
+    """
+    plain = {k: v for k, v in _plain(config, CONFIG).items() if k != SEAL}
     data = plain["data"]
     metadata = data["metadata"] | {"source": short(data["metadata"]["source"])}
     return _json(plain | {"data": data | {"spec": short(data["spec"]), "metadata": metadata}})

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ from torch import Tensor, nn
 
 from mtm.core.atomic_write import flush_directory, write_flushed
 from mtm.core.errors import RunError, unknown
-from mtm.core.plain_data import MALFORMED, parse_object, read_object, whole
+from mtm.core.plain_data import MALFORMED, digest_of, parse_object, read_object, whole
 
 Which = Literal["last", "best"]
 MODEL_FILE, OPTIMIZER_FILE = "model.safetensors", "optimizer.safetensors"
@@ -86,10 +87,11 @@ def save(
             digests[name] = hashlib.sha256(data).hexdigest()
             write_flushed(temporary / name, data)
         plain = {**vars(state), "sha256": digests}
-        plain["state_sha256"] = _digest_of(plain)
+        plain["state_sha256"] = digest_of(plain)
         write_flushed(temporary / STATE_FILE, json.dumps(plain, indent=2).encode())
+        flush_directory(temporary)
         if final.exists():
-            shutil.rmtree(final)
+            _remove(final)
         temporary.rename(final)
         flush_directory(folder)
     except OSError as error:
@@ -125,6 +127,9 @@ def load(folder: Path, which: Which | int = "last", *, optimizer: bool = True) -
         try:
             return _read(directory, optimizer)
         except DAMAGE as error:
+            if not isinstance(which, int) and not os.path.lexists(directory):
+                # A training that is under way has removed it, and has newer ones.
+                return load(folder, which, optimizer=optimizer)
             if isinstance(which, int):  # another step is not what was asked for
                 sound = ", ".join(
                     str(other) for other in others if _is_sound(folder, other, optimizer)
@@ -142,7 +147,7 @@ def encode(checkpoint: Checkpoint) -> dict[str, bytes]:
     """A checkpoint as files, to be shared: without the optimizers' averages."""
     data = safetensors.torch.save({k: v.contiguous() for k, v in checkpoint.model.items()})
     plain = {**vars(checkpoint.state), "sha256": {MODEL_FILE: hashlib.sha256(data).hexdigest()}}
-    plain["state_sha256"] = _digest_of(plain)
+    plain["state_sha256"] = digest_of(plain)
     return {MODEL_FILE: data, STATE_FILE: json.dumps(plain, indent=2).encode()}
 
 
@@ -173,12 +178,19 @@ def newest_sound(folder: Path) -> int | None:
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Delete all but the `keep` newest checkpoints and the best one."""
+    """Delete all but the `keep` newest checkpoints and the best one, and leftovers."""
+    remove_leftovers(folder)
     present = steps(folder)
     kept = {*present[-keep:], best_step(folder, present)}
     for step in present:
         if step not in kept:
-            shutil.rmtree(_directory(folder, step))
+            _remove(_directory(folder, step))
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a process that was killed has half written or half deleted."""
+    for left in folder.glob(".step-*.tmp"):
+        shutil.rmtree(left)
 
 
 def best_step(folder: Path, candidates: list[int]) -> int:
@@ -262,6 +274,14 @@ def _directory(folder: Path, step: int) -> Path:
     return folder / f"step-{step:09d}"
 
 
+def _remove(directory: Path) -> None:
+    """Remove a checkpoint; what is half removed must not look like one."""
+    gone = directory.with_name(f".{directory.name}.gone.tmp")
+    shutil.rmtree(gone, ignore_errors=True)
+    directory.rename(gone)
+    shutil.rmtree(gone)
+
+
 def _is_sound(folder: Path, step: int, optimizer: bool) -> bool:
     try:
         _read(_directory(folder, step), optimizer)
@@ -309,7 +329,7 @@ def _state_in(directory: Path, plain: dict[str, Any]) -> State:
 def _checked(plain: dict[str, Any]) -> dict[str, Any]:
     """The content of a state's file, if it is what was written."""
     # Earlier versions wrote no digest of this file.
-    if "state_sha256" in plain and plain.pop("state_sha256") != _digest_of(plain):
+    if "state_sha256" in plain and plain.pop("state_sha256") != digest_of(plain):
         raise ValueError(f"{STATE_FILE} is not what was written")
     return plain
 
@@ -325,7 +345,3 @@ def _state(plain: dict[str, Any]) -> State:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _digest_of(plain: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

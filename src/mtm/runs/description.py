@@ -17,7 +17,7 @@ import numpy as np
 from mtm.core.config import Precision, ReturnsConfig, TrainConfig
 from mtm.core.config_io import differences
 from mtm.core.errors import RunError
-from mtm.core.plain_data import expecting, parse_object, text, whole
+from mtm.core.plain_data import expecting, parse_object, text, unsealed, whole
 from mtm.core.versions import versions
 from mtm.data.modalities import Modalities, Modality
 from mtm.data.normalizer import Normalizer
@@ -175,7 +175,7 @@ def _parsing(content: bytes, file: Path, what: str) -> Iterator[dict[str, Any]]:
                 f"{file.parent / 'curve.csv'}."
             )
         check_format(file, plain)
-        yield plain
+        yield unsealed(plain) if plain["format"] == FORMAT else plain  # earlier ones had no digest
 
 
 def _described(plain: dict[str, Any], path: Path) -> Description:

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from mtm.core.atomic_write import unfinished, write_atomically
 from mtm.core.errors import ConfigError, RunError
 from mtm.core.locks import LOCK, held
+from mtm.core.plain_data import sealed
 
 BELONGINGS = ("metrics.csv", "evaluation.json", "report", "tensorboard", "curve.csv", "checkpoints")
 """What mtm writes next to a `config.json`; it goes when another run takes the place."""
@@ -73,7 +74,7 @@ def opened(
 
 def write_description(path: Path, description: Describing) -> None:
     """Write a run's `config.json`, atomically."""
-    text = json.dumps(description.to_json(), indent=2)
+    text = json.dumps(sealed(description.to_json()), indent=2)
     write_atomically(path / "config.json", text.encode())
 
 

@@ -15,14 +15,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
 
-from mtm.core.errors import ConfigError, RunError
+from mtm.core.errors import ConfigError, MTMError, RunError
 from mtm.core.progress import StepProgress
 from mtm.core.terminal import PlainConsole
 from mtm.runs import checkpoint
@@ -31,6 +32,8 @@ from mtm.training.trackers import Tracker
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -172,6 +175,8 @@ class Loop:
         self.is_first = fabric is None or fabric.is_global_zero
         self.console = PlainConsole(quiet=silent or not self.is_first)
         state = State(0, spent, {})
+        if self.is_first:
+            checkpoint.remove_leftovers(self.folder)
         if resume and checkpoint.steps(self.folder):  # none: it was stopped before its first one
             state = checkpoint.restore(self.folder, trainer.network, *trainer.optimizers)
         self.start = state.step
@@ -185,6 +190,7 @@ class Loop:
         with ExitStack() as stack:
             for let_go in (*(tracker.close for tracker in self.trackers), trainer.close):
                 stack.callback(let_go)
+            stack.enter_context(_telling_lost_processes(self.fabric))
             stop_requested = stack.enter_context(_stop_signals(self.fabric, schedule.log_every))
             progress = StepProgress(trainer.title, last, self.start, self.console)
             stack.enter_context(progress)
@@ -200,19 +206,20 @@ class Loop:
                 is_log_step = is_measure_step or is_save_step or step % schedule.log_every == 0
                 if not is_log_step:
                     continue
-                measured = self._log(step, progress, measure=is_measure_step)
-                if is_save_step and self.is_first:
-                    self._save(step, measured)
+                look = trainer.look(self.clock.lap())  # first: the speed is that of the steps alone
+                self._check_finite(step, look)
+                note = partial(self._note, step, look, progress, is_measure_step, is_save_step)
+                on_first_process(self.fabric, note)
                 self.clock.resume()
                 if stopping and not is_last:
                     progress.say(f"stopped and saved at step {step:,}; continue with --resume")
                     break
 
-    def _log(self, step: int, progress: StepProgress, *, measure: bool) -> dict[str, float]:
-        """Hand a row to the trackers; returns what was measured for it."""
-        look = self.trainer.look(self.clock.lap())  # first: the speed is that of the steps alone
-        self._check_finite(step, look)
-        measured = self.trainer.measure(step) if measure and self.is_first else {}
+    def _note(
+        self, step: int, look: Look, progress: StepProgress, measure: bool, save: bool
+    ) -> None:
+        """Measure, hand a row to the trackers, and save."""
+        measured = self.trainer.measure(step) if measure else {}
         self._check_held_out(step, measured)
         notice = self.trainer.notice(measured) if measured else None
         if notice is not None:
@@ -225,7 +232,8 @@ class Loop:
         except OSError as error:
             raise self._could_not_log(step, measured, error) from error
         progress.at(step, self.trainer.status(row, progress.rate(step)))
-        return measured
+        if save:
+            self._save(step, measured)
 
     def _could_not_log(self, step: int, measured: dict[str, float], error: OSError) -> RunError:
         """What to tell where metrics cannot be written: the weights may still find room."""
@@ -242,9 +250,11 @@ class Loop:
         """Raise a `RunError` unless the weights after a step are fit to be saved."""
         if math.isfinite(look.loss) and math.isfinite(look.gradient_norm):
             return
+        spoilt = [n for n, v in look.metrics.items() if "/" in n and not math.isfinite(v)]
+        of = f", {', '.join(spoilt)} too" if spoilt else ""
         raise RunError(
-            f"the loss became {look.loss}, the norm of its gradient {look.gradient_norm}, by step "
-            f"{step}. {self._kept()}; train again with {self.trainer.cure}."
+            f"the loss became {look.loss}{of}, the norm of its gradient {look.gradient_norm}, by "
+            f"step {step}. {self._kept()}; train again with {self.trainer.cure}."
         )
 
     def _check_held_out(self, step: int, measured: Mapping[str, float]) -> None:
@@ -280,6 +290,43 @@ def check_stop_at(step: int | None) -> None:
     """Raise a `ConfigError` if a sitting shall end before its first step."""
     if step is not None and step < 1:
         raise ConfigError(f"stop_at must be at least 1, got {step}.")
+
+
+def on_first_process(fabric: Fabric | None, action: Callable[[], _Result]) -> _Result:
+    """Do something on one process and give all the result; a failure fails all of them."""
+    if fabric is None or fabric.world_size == 1:
+        return action()
+    outcome: tuple[_Result | None, MTMError | None] = (None, None)
+    if fabric.is_global_zero:
+        try:
+            outcome = (action(), None)
+        except MTMError as error:
+            outcome = (None, error)
+    result, failure = fabric.broadcast(outcome)
+    if failure is not None:
+        raise failure
+    return result  # type: ignore[return-value]
+
+
+@contextmanager
+def _telling_lost_processes(fabric: Fabric | None) -> Iterator[None]:
+    """Tell as an error of ours that another process of the training, or its machine, is gone."""
+    try:
+        yield
+    except MTMError:
+        raise
+    except RuntimeError as error:
+        if fabric is None or fabric.world_size == 1 or not _is_of_the_network(error):
+            raise
+        raise RunError(
+            f"another process of this training was lost, or cannot be reached: {error}. What was "
+            "saved is intact. Start all of them again with --resume."
+        ) from error
+
+
+def _is_of_the_network(error: RuntimeError) -> bool:
+    """Whether an error is of the processes' talk; gloo has no class of its own for it."""
+    return isinstance(error, torch.distributed.DistError) or "gloo" in str(error).lower()
 
 
 @contextmanager

@@ -105,15 +105,17 @@ def check_trackers(names: Sequence[str]) -> None:
 def read_metrics(path: Path) -> list[dict[str, float]]:
     """The rows of a `metrics.csv`; a cell that was not measured is not in its row.
 
+    A last line without an end is not one: the disk was full, or the writer was killed.
+
     Raises:
         RunError: The file is damaged.
     """
-    with path.open(newline="") as file:
-        try:
-            return [
-                {name: float(cell) for name, cell in row.items() if cell}
-                | {"step": int(row["step"])}
-                for row in csv.DictReader(file)
-            ]
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise RunError(f"{path} is damaged: {error}. Repair or remove it.") from error
+    with path.open("rb") as file:
+        whole, end, _ = file.read().rpartition(b"\n")
+    try:
+        return [
+            {name: float(cell) for name, cell in row.items() if cell} | {"step": int(row["step"])}
+            for row in csv.DictReader(io.StringIO((whole + end).decode(), newline=""))
+        ]
+    except (TypeError, ValueError, KeyError, AttributeError, csv.Error) as error:
+        raise RunError(f"{path} is damaged: {error}. Repair or remove it.") from error

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,7 +14,7 @@ from lightning_fabric import Fabric
 
 from mtm.core.config import CUSTOM_MASK, DeviceConfig, TrainConfig
 from mtm.core.config_io import differences
-from mtm.core.errors import ConfigError, MTMError
+from mtm.core.errors import ConfigError
 from mtm.core.progress import silence
 from mtm.core.randomness import Purpose, generator
 from mtm.core.system import available_cores, keep_freed_memory
@@ -43,7 +41,8 @@ from mtm.runs.description import (
 from mtm.runs.directory import opened
 from mtm.runs.run import Run, load_run
 from mtm.training.masked_model import MaskedTrainer
-from mtm.training.scaffold import Loop, check_stop_at
+from mtm.training.processes import Together
+from mtm.training.scaffold import Loop, check_stop_at, on_first_process
 from mtm.training.threads import restored_threads
 from mtm.training.trackers import check_trackers
 from mtm.training.validation import Validator, capabilities_of
@@ -53,8 +52,6 @@ MAY_CHANGE_ON_RESUME = frozenset(
     | {"trackers", "validation_segments"}
 )
 """Settings that change how a run goes on, not what it is."""
-
-_Result = TypeVar("_Result")
 
 
 @restored_threads()
@@ -116,7 +113,7 @@ def train(
     # take memory on each of them.
     used = [fabric.device] if fabric.device.type == "cuda" else []
     with ExitStack() as stack:
-        resuming = _on_first_process(fabric, lambda: stack.enter_context(directory))
+        resuming = on_first_process(fabric, lambda: stack.enter_context(directory))
         validator = _make_validator(parts.validation, description, mask)
         stack.enter_context(torch.random.fork_rng(devices=used))
         trainer = MaskedTrainer(fabric, description, segments, mask, validator)
@@ -216,12 +213,15 @@ def _launch(config: DeviceConfig, batch_size: int) -> Fabric:
             f"batch_size {batch_size} must be a multiple of the {processes} processes that "
             "share it (devices * num_nodes)."
         )
+    strategy: str | Together = config.strategy
+    if processes > 1 and config.strategy in ("auto", "ddp"):
+        strategy = Together()
     try:
         fabric = Fabric(
             accelerator=config.accelerator,
             devices=config.devices,
             num_nodes=config.num_nodes,
-            strategy=config.strategy,
+            strategy=strategy,
             precision=config.precision,
         )
     except (ValueError, RuntimeError) as error:
@@ -230,20 +230,6 @@ def _launch(config: DeviceConfig, batch_size: int) -> Fabric:
     torch.set_num_threads(config.threads or max(available_cores() // config.devices, 1))
     keep_freed_memory()
     return fabric
-
-
-def _on_first_process(fabric: Fabric, action: Callable[[], _Result]) -> _Result:
-    """Do something on one process and give all the result; a failure fails all of them."""
-    outcome: tuple[_Result | None, MTMError | None] = (None, None)
-    if fabric.is_global_zero:
-        try:
-            outcome = (action(), None)
-        except MTMError as error:
-            outcome = (None, error)
-    result, failure = fabric.broadcast(outcome)
-    if failure is not None:
-        raise failure
-    return result  # type: ignore[return-value]
 
 
 def _differences(out: Path, description: Description) -> list[str]:

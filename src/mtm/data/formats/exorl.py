@@ -11,9 +11,8 @@ most of the bytes, need not be read again.
 
 from __future__ import annotations
 
-import contextlib
+import io
 import logging
-import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mtm.core.errors import DataError, unknown
+from mtm.core.atomic_write import write_atomically
+from mtm.core.errors import DataError, RunError, unknown
 from mtm.core.progress import episode_progress
 from mtm.core.reading import AS_IT_IS, Reading
 from mtm.data.columns import regroup
@@ -201,17 +201,13 @@ def _read_cache(path: Path, task: str, files: Sequence[Path]) -> list[NDArray[An
 def _write_cache(
     path: Path, task: str, files: Sequence[Path], rewards: Sequence[NDArray[Any]]
 ) -> None:
-    """Keep rewards for next time, under a temporary name until all is written."""
+    """Keep rewards for next time."""
     kept: dict[str, Any] = _identity(files)
     kept["lengths"] = np.array([len(part) for part in rewards])
     kept["rewards"] = np.concatenate(rewards, dtype=np.float32)
-    final = _cache_file(path, task)
-    temporary = final.with_suffix(f".{os.getpid()}")
+    content = io.BytesIO()
+    np.savez(content, **kept)
     try:
-        with temporary.open("wb") as file:
-            np.savez(file, **kept)
-        temporary.replace(final)
-    except OSError as error:  # a folder that is read-only, or full: all works without
+        write_atomically(_cache_file(path, task), content.getvalue())
+    except RunError as error:  # a folder that is read-only, or full: all works without
         logging.getLogger(__name__).info("%s: rewards are not kept (%s)", path, error)
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)

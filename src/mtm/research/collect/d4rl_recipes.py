@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 from rich.console import Console
 
 from mtm.control.environments import make
 from mtm.control.scores import score
+from mtm.core.atomic_write import flush_directory
 from mtm.core.errors import RunError
 from mtm.core.progress import StepProgress
+from mtm.data.hdf5_output import hdf5_output
 from mtm.research.collect.actor import Actor
 from mtm.research.collect.agents import Snapshot, play
 from mtm.research.collect.recorder import Recording, recording_wrapper, sizes
@@ -77,7 +77,7 @@ def write_hdf5(path: Path, parts: Sequence[RecordedRows], attributes: Mapping[st
     temporary = path.with_name(f".{path.name}.tmp")
     total = sum(part.rows for part in parts)
     try:
-        with h5py.File(temporary, "w") as file:
+        with hdf5_output(temporary) as file:
             file.attrs.update(attributes)
             dtype = parts[0].recording.dtype
             for name in COLUMNS:
@@ -88,9 +88,8 @@ def write_hdf5(path: Path, parts: Sequence[RecordedRows], attributes: Mapping[st
                     for name in COLUMNS:
                         file[name][at : at + len(chunk)] = chunk[name]
                     at += len(chunk)
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
         temporary.replace(path)
+        flush_directory(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise RunError(f"could not write {path}: {error}. Make room and go on.") from error

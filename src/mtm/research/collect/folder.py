@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mtm.core.atomic_write import write_atomically
+from mtm.core.atomic_write import unfinished, write_atomically
 from mtm.core.errors import ConfigError, RunError
 from mtm.core.locks import LOCK, held
 from mtm.core.versions import versions
@@ -97,7 +97,10 @@ class Folder:
 
     def _refuse_foreign(self) -> None:
         """Raise a `ConfigError` if the folder holds anything that is not a collection's."""
-        if self.path.is_dir() and {p.name for p in self.path.iterdir()} - {self.work.name, LOCK}:
+        if not self.path.is_dir():
+            return
+        mine = {self.work, self.path / LOCK, *unfinished(self._file)}
+        if set(self.path.iterdir()) - mine:
             raise ConfigError(f"{self.path} exists and is not a collection; choose another --out.")
 
     def _write(self, results: Mapping[str, Any], *, finished: bool) -> None:
@@ -123,10 +126,10 @@ class Folder:
         return content
 
     def _clear(self, patterns: Sequence[str]) -> None:
+        self._file.unlink(missing_ok=True)  # first: it must not speak of files that are gone
         for pattern in patterns:
             for file in self.path.glob(pattern):
                 file.unlink()
-        self._file.unlink(missing_ok=True)
         shutil.rmtree(self.work, ignore_errors=True)
 
     def _refuse_to_replace(self, patterns: Sequence[str]) -> None:

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias
 
 from mtm.core.errors import MTMError, RunError
 from mtm.core.locks import locked
-from mtm.core.plain_data import expecting, read_object
+from mtm.core.plain_data import expecting, read_object, sealed, unsealed
 from mtm.core.system import thread_settings
 from mtm.research.experiments.spec import RunSpec
 
@@ -57,7 +57,7 @@ def read(file: Path) -> dict[str, Any]:
         RunError: It is damaged.
     """
     with expecting(file, RunError, f"Delete {file.parent} to compute it again."):
-        return read_object(file)
+        return unsealed(read_object(file))
 
 
 def write(file: Path, content: Mapping[str, Any]) -> None:
@@ -85,7 +85,8 @@ def _sitting(spec: RunSpec, folder: Path) -> Outcome:
         (folder / "failure.json").unlink(missing_ok=True)
         needs = [folder.parent / key / "work" for key in keys]
         result = find(spec.method)(spec, folder / "work", needs)
-        write(folder / "result.json", {"result": result, "provenance": provenance.here()})
+        content = {"result": result, "provenance": provenance.here()}
+        write(folder / "result.json", sealed(content))
     except (Stopped, KeyboardInterrupt):
         return "stopped"
     except Exception as error:  # whatever it is, it is this run's alone: tell it, and go on

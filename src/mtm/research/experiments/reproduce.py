@@ -13,7 +13,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from mtm.core.atomic_write import writing_to
+from mtm.core.atomic_write import make_directory, writing_to
 from mtm.core.errors import ConfigError, DataError, RunError, require, unknown
 from mtm.core.locks import locked
 from mtm.core.plain_data import expecting
@@ -172,7 +172,7 @@ def _draw(
 ) -> Path:
     found = results(specs, states)
     folder = order.out.resolve() / name
-    folder.mkdir(exist_ok=True)
+    make_directory(folder)
     runs = order.out.resolve() / "runs"
     with expecting(f"a result.json in {runs}", RunError, f"Delete {runs} to compute all again."):
         drawing = module.draw(found, folder)

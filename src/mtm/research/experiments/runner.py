@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from mtm.core.atomic_write import make_directory
 from mtm.core.errors import DataError, RunError
 from mtm.core.locks import locked
 from mtm.core.plain_data import expecting
@@ -160,7 +161,7 @@ def _begin(spec: RunSpec, needs: tuple[int, ...], folder: Path) -> RunState:
 
 
 def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
+    make_directory(folder)
     return folder
 
 
