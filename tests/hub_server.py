@@ -135,6 +135,18 @@ class Handler(BaseHTTPRequestHandler):
         plain = {"id": repo, "sha": oid, "private": found.private, "siblings": siblings}
         self.answer(200, plain | {"tags": [], "downloads": 0, "likes": 0})
 
+    def tree(self, body: bytes, repo: str, revision: str) -> None:
+        if (found := self.visible(repo)) is None:
+            return
+        files = found.commits[found.branches.get(revision, revision)]
+        self.answer(
+            200,
+            [
+                {"type": "file", "path": name, "size": len(content), "oid": "0" * 40}
+                for name, content in files.items()
+            ],
+        )
+
     def validate(self, body: bytes) -> None:
         text = json.loads(body)["content"]
         good = re.match(r"---\n([a-z_]+:( .+)?\n|- .+\n)+---\n", text) is not None
@@ -221,7 +233,9 @@ ROUTES: list[tuple[str, Any]] = [
     (rf"POST /api/models/{REPO}/commit/main", Handler.commit),
     (rf"GET /api/models/{REPO}", Handler.info),
     (rf"GET /api/models/{REPO}/revision/(?P<revision>\w+)", Handler.info),
-    (rf"(GET|HEAD) /{REPO}/resolve/(?P<revision>\w+)/(?P<name>.+)", Handler.resolve),
+    (rf"GET /api/datasets/{REPO}/revision/(?P<revision>\w+)", Handler.info),
+    (rf"GET /api/datasets/{REPO}/tree/(?P<revision>\w+)", Handler.tree),
+    (rf"(GET|HEAD) /(datasets/)?{REPO}/resolve/(?P<revision>\w+)/(?P<name>.+)", Handler.resolve),
 ]
 
 

@@ -13,7 +13,7 @@ from mtm.core.errors import ConfigError, DataError, unknown
 from mtm.core.reading import AS_IT_IS, Reading
 from mtm.data import concatenate
 from mtm.data.columns import LackingError, regroup
-from mtm.data.formats import builtin, d4rl, exorl, minari, npz, parquet, pickles, store
+from mtm.data.formats import builtin, d4rl, exorl, lerobot, minari, npz, parquet, pickles, store
 from mtm.data.origin import Origin
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 
@@ -22,6 +22,7 @@ DataSpec: TypeAlias = str | os.PathLike[str]
 
 FileLoader: TypeAlias = Callable[[Path, Reading], TrajectoryDataset]
 NameLoader: TypeAlias = Callable[[str, Reading], TrajectoryDataset]
+PartsLoader: TypeAlias = Callable[[str, Reading], Iterator[TrajectoryDataset]]
 
 PREFIXES: dict[str, NameLoader] = {
     "builtin": builtin.load,
@@ -29,7 +30,10 @@ PREFIXES: dict[str, NameLoader] = {
     "exorl": exorl.load_named,
     "minari": minari.load_named,
 }
-"""Loaders of `PREFIX:NAME`."""
+"""Loaders of `PREFIX:NAME` that give all of it at once."""
+
+IN_PARTS: dict[str, PartsLoader] = {"lerobot": lerobot.load_named}
+"""Loaders of `PREFIX:NAME` that give a file at a time."""
 
 SUFFIXES: dict[str, FileLoader] = {
     ".hdf5": d4rl.load_file,
@@ -149,16 +153,20 @@ def load_parts(spec: DataSpec, reading: Reading = AS_IT_IS) -> Iterator[Trajecto
     path = Path(text).expanduser()
     if colon and prefix in PREFIXES:
         yield PREFIXES[prefix](name, reading)
+    elif colon and prefix in IN_PARTS:
+        yield from IN_PARTS[prefix](name, reading)
     elif path.is_file():
         yield _load_file(path, reading)
     elif store.is_store(path):
         yield regroup(store.open_store(path), reading)
     elif exorl.is_exorl(path):
         yield exorl.load_directory(path, reading)
+    elif lerobot.is_lerobot(path):
+        yield from lerobot.load_folder(path, reading)
     elif path.is_dir():
         yield from _load_directory(path, reading)
     elif colon and "/" not in prefix:
-        raise DataError(unknown("prefix of a data set", prefix, PREFIXES))
+        raise DataError(unknown("prefix of a data set", prefix, PREFIXES | IN_PARTS))
     else:
         raise DataError(
             f"no data set at {text!r}. Give a file ({', '.join(SUFFIXES)}) or a name such as "
@@ -169,9 +177,10 @@ def load_parts(spec: DataSpec, reading: Reading = AS_IT_IS) -> Iterator[Trajecto
 def _path_in(spec: str) -> tuple[str, str]:
     """What stands before the path in a spec, and the path; the path is empty if there is none."""
     prefix, colon, name = spec.partition(":")
-    if not colon or prefix not in PREFIXES:
+    if not colon or prefix not in PREFIXES | IN_PARTS:
         return "", spec
     path = exorl.task_and_path(name)[1] if prefix == "exorl" else ""
+    path = name if prefix == "lerobot" else path
     return spec.removesuffix(path), path
 
 
