@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hub_server import Hub, Repository, running_hub
 
 import mtm
+from hub_server import Hub, Repository, reachable_hub
 from mtm.cli import main
 from mtm.core.errors import DataError
 from mtm.core.reading import Reading
@@ -369,12 +369,8 @@ def test_a_folder_that_is_none_of_lerobot_s(tmp_path: Path) -> None:
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    constants = pytest.importorskip(
-        "huggingface_hub.constants", reason="the extra hub is not installed"
-    )
-    with running_hub() as found:
-        monkeypatch.setattr(constants, "ENDPOINT", found.url)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    pytest.importorskip("huggingface_hub", reason="the extra hub is not installed")
+    with reachable_hub(tmp_path, monkeypatch) as found:
         yield found
 
 

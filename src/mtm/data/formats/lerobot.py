@@ -1,7 +1,7 @@
 """LeRobot's data sets, format v3, from a folder or a hub.
 
     meta/info.json                            features, their shapes, frames a second
-    meta/episodes/chunk-XXX/file-XXX.parquet  a row per episode: its length, and where its frames are
+    meta/episodes/chunk-XXX/file-XXX.parquet  a row per episode: length, and file of frames
     data/chunk-XXX/file-XXX.parquet           a row per frame; many episodes, each in one file
     videos/...                                left out
 

@@ -98,8 +98,8 @@ def _fps(dataset: TrajectoryDataset) -> float:
         fps = float("nan")
     if not 0 < fps < 1e9:
         raise DataError(
-            f"{dataset.metadata.source}: LeRobot needs to know how many steps a second has, and "
-            f"the data {'do not say it' if said is None else f'say {said!r}'}. Give it: --fps 50 on "
+            f"{dataset.metadata.source}: LeRobot needs to know how many steps a second has; the "
+            f"data {'do not say it' if said is None else f'say {said!r}'}. Give it: --fps 50 on "
             "the command line, metadata.notes['fps'] in Python."
         )
     return fps
