@@ -35,7 +35,7 @@ from mtm.data.columns import (
     roles_to_state,
 )
 from mtm.data.environment_ids import is_adroit
-from mtm.data.formats import lerobot_write, store
+from mtm.data.formats import lerobot_write, minari_write, store
 from mtm.data.modalities import BoolArray
 from mtm.data.terminations import terminal_endings
 from mtm.data.trajectories import TrajectoryDataset
@@ -46,8 +46,8 @@ Parts: TypeAlias = Iterable[tuple[TrajectoryDataset, Notes]]
 HDF5_NAMES = {"states": "observations"}
 """What D4RL calls otherwise than we do."""
 
-LEROBOT = "lerobot:"
-"""Stands before a folder for LeRobot's format."""
+LEROBOT, MINARI = "lerobot:", "minari:"
+"""What stands before a place that is written in another library's format."""
 
 READ_ONLY = (".parquet", ".pickle", ".pkl")
 """Kinds of files that are read but not written."""
@@ -61,25 +61,32 @@ def check_destination(place: str | Path) -> None:
             written.
         MissingExtraError: What writes it is not installed.
     """
-    if is_lerobot(place):
+    prefix, path = _prefix(place), place_of(place)
+    if prefix == LEROBOT:
         require("pyarrow", extra=lerobot_write.EXTRA)
-    path = place_of(place)
     refuse_existing(path)
-    if path.suffix in READ_ONLY and not is_lerobot(place):
+    if path.suffix in READ_ONLY and not prefix:
         raise DataError(
             f"{path}: {path.suffix} is not written. Choose a name that ends in "
-            f"{', '.join(_WRITERS)}, or any other for a store."
+            f"{', '.join(_WRITERS)}, lerobot:DIR, minari:NAME, or any other for a store."
         )
 
 
 def is_lerobot(place: str | Path) -> bool:
     """Whether a place is a folder for a data set of LeRobot's format, `lerobot:DIR`."""
-    return str(place).startswith(LEROBOT)
+    return _prefix(place) == LEROBOT
 
 
 def place_of(place: str | Path) -> Path:
-    """The file or folder that is written."""
-    return Path(str(place).removeprefix(LEROBOT)).expanduser()
+    """The file or folder that is written.
+
+    Raises:
+        DataError: Minari does not allow the name.
+        MissingExtraError: Minari is not installed.
+    """
+    prefix = _prefix(place)
+    name = str(place).removeprefix(prefix)
+    return minari_write.place_of(name) if prefix == MINARI else Path(name).expanduser()
 
 
 def with_rate(parts: Iterable[TrajectoryDataset], fps: float | None) -> Iterator[TrajectoryDataset]:
@@ -90,13 +97,13 @@ def with_rate(parts: Iterable[TrajectoryDataset], fps: float | None) -> Iterator
 
 
 def write(parts: Parts, place: str | Path, source: str) -> None:
-    """Write episodes with notes: HDF5, `.npz`, LeRobot's format or a store, as the place says.
+    """Write episodes with notes, in the format that the place says.
 
     Parts are written as they come, so that one at a time is in memory; for `.npz`, all are.
 
     Args:
         parts: Episodes of one data set, one after the other, and notes on their steps.
-        place: Where to.
+        place: Where to: FILE.hdf5, FILE.npz, lerobot:DIR, minari:NAME, any other for a store.
         source: What the data come from.
 
     Raises:
@@ -104,11 +111,13 @@ def write(parts: Parts, place: str | Path, source: str) -> None:
             kind of file needs for something else.
     """
     check_destination(place)
-    path = place_of(place)
-    writer = _write_lerobot if is_lerobot(place) else _WRITERS.get(path.suffix, _write_store)
+    path, prefix = place_of(place), _prefix(place)
     try:
         with appearing(path) as temporary:
-            writer(parts, temporary, source)
+            if prefix:
+                _write_elsewhere(parts, temporary, source, str(place).removeprefix(MINARI))
+            else:
+                _WRITERS.get(path.suffix, _write_store)(parts, temporary, source)
     except OSError as error:
         raise DataError(f"could not write {path}: {error}.") from error
 
@@ -200,14 +209,22 @@ def _write_store(parts: Parts, path: Path, source: str) -> None:
         np.save(path / INFOS / f"{key}.npy", np.concatenate(pieces))
 
 
-def _write_lerobot(parts: Parts, path: Path, source: str) -> None:
-    """By way of a store: which features there are, and which have gaps, is known at its end."""
+def _write_elsewhere(parts: Parts, path: Path, source: str, name: str) -> None:
+    """By way of a store: which modalities there are, and which have gaps, is known at its end."""
     path.mkdir()
     collected = path / "store"
     _write_store(parts, collected, source)
     notes = {file.stem: np.load(file, mmap_mode="r") for file in collected.glob(f"{INFOS}*.npy")}
-    lerobot_write.write_folder(store.open_store(collected), notes, path)
+    dataset = store.open_store(collected)
+    if is_lerobot(name):
+        lerobot_write.write_folder(dataset, notes, path)
+    else:
+        minari_write.write_folder(dataset, notes, path, name)
     shutil.rmtree(collected)
+
+
+def _prefix(place: str | Path) -> str:
+    return next((known for known in (LEROBOT, MINARI) if str(place).startswith(known)), "")
 
 
 _WRITERS: dict[str, Callable[[Parts, Path, str], None]] = {
