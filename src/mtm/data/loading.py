@@ -13,7 +13,19 @@ from mtm.core.errors import ConfigError, DataError, unknown
 from mtm.core.reading import AS_IT_IS, Reading
 from mtm.data import concatenate
 from mtm.data.columns import LackingError, regroup
-from mtm.data.formats import builtin, d4rl, exorl, lerobot, minari, npz, parquet, pickles, store
+from mtm.data.formats import (
+    builtin,
+    d4rl,
+    exorl,
+    lerobot,
+    minari,
+    npz,
+    parquet,
+    pickles,
+    rlds,
+    robomimic,
+    store,
+)
 from mtm.data.origin import Origin
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 
@@ -35,11 +47,24 @@ PREFIXES: dict[str, NameLoader] = {
 IN_PARTS: dict[str, PartsLoader] = {"lerobot": lerobot.load_named}
 """Loaders of `PREFIX:NAME` that give a file at a time."""
 
+
+def _load_hdf5(path: Path, reading: Reading) -> TrajectoryDataset:
+    """HDF5 in the layout that it has: robomimic's, else D4RL's."""
+    known = robomimic if robomimic.is_robomimic(path) else d4rl
+    return known.load_file(path, reading)
+
+
+def _load_parquet(path: Path, reading: Reading) -> TrajectoryDataset:
+    """Parquet in the words that it has: RLDS's, else a row per step."""
+    known = rlds if rlds.is_rlds(path) else parquet
+    return known.load_file(path, reading)
+
+
 SUFFIXES: dict[str, FileLoader] = {
-    ".hdf5": d4rl.load_file,
-    ".h5": d4rl.load_file,
+    ".hdf5": _load_hdf5,
+    ".h5": _load_hdf5,
     ".npz": npz.load_file,
-    ".parquet": parquet.load_file,
+    ".parquet": _load_parquet,
     ".pickle": pickles.load_file,
     ".pkl": pickles.load_file,
 }

@@ -66,13 +66,13 @@ def read_columns(path: Path, chosen: Collection[str], left: Allowance) -> dict[s
     """
     parquet = require("pyarrow.parquet", extra=EXTRA)
     with telling_damage(path):
-        _set_aside(parquet.read_metadata(path), chosen, left)
+        set_aside(parquet.read_metadata(path), chosen, left)
         table = parquet.read_table(path, columns=list(chosen), partitioning=None)
     arrays: dict[str, NDArray[Any]] = {}
     known: dict[str, NDArray[Any]] = {}
     for name in chosen:
         column = table.column(name).combine_chunks()
-        arrays[name] = _numbers(path, name, column)
+        arrays[name] = numbers(path, name, column)
         if column.null_count and not _is_flag(name, chosen):
             known[name] = ~np.asarray(column.is_null())
     for name, where in known.items():
@@ -96,7 +96,7 @@ def telling_damage(path: Path) -> Iterator[None]:
         raise DataError(f"{path} cannot be read as Parquet: {error}. Fetch it again.") from error
 
 
-def _set_aside(metadata: Any, columns: Collection[str], left: Allowance) -> None:
+def set_aside(metadata: Any, columns: Collection[str], left: Allowance) -> None:
     """Count what the row groups say that they hold, before any of it is read.
 
     Single columns are not looked at: pyarrow ends the process where one is damaged.
@@ -108,7 +108,7 @@ def _set_aside(metadata: Any, columns: Collection[str], left: Allowance) -> None
         left.take(f"row group {group}", max(rows.num_rows * 8 * len(columns), size))
 
 
-def _numbers(path: Path, name: str, column: Any) -> NDArray[Any]:
+def numbers(path: Path, name: str, column: Any) -> NDArray[Any]:
     """A column as an array, (N,) or (N, *shape); what stands in place of its nulls is no value."""
     known = ~np.asarray(column.is_null())
     shape: list[int] = []
@@ -147,13 +147,21 @@ def _width(path: Path, name: str, column: Any) -> int:
     return width
 
 
+def depth(column: Any) -> int:
+    """How many axes the values of a column have."""
+    axes, kind = 0, column.type
+    while _is_list_type(kind):
+        axes, kind = axes + 1, kind.value_type
+    return axes
+
+
 def _is_list(column: Any) -> bool:
+    return _is_list_type(column.type)
+
+
+def _is_list_type(kind: Any) -> bool:
     types = require("pyarrow.types", extra=EXTRA)
-    return bool(
-        types.is_list(column.type)
-        or types.is_large_list(column.type)
-        or types.is_fixed_size_list(column.type)
-    )
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def _filled(column: Any) -> Any:
