@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from mtm.core.errors import ConfigError, DataError, unknown
 from mtm.core.reading import AS_IT_IS, Reading
-from mtm.data import concatenate
+from mtm.data import concatenate, streaming
 from mtm.data.columns import LackingError, regroup
 from mtm.data.formats import (
     builtin,
@@ -50,14 +50,14 @@ IN_PARTS: dict[str, PartsLoader] = {"lerobot": lerobot.load_named}
 
 def _load_hdf5(path: Path, reading: Reading) -> TrajectoryDataset:
     """HDF5 in the layout that it has: robomimic's, else D4RL's."""
-    known = robomimic if robomimic.is_robomimic(path) else d4rl
-    return known.load_file(path, reading)
+    load_file = robomimic.load_file if robomimic.is_robomimic(path) else d4rl.load_file
+    return load_file(path, reading)
 
 
 def _load_parquet(path: Path, reading: Reading) -> TrajectoryDataset:
     """Parquet in the words that it has: RLDS's, else a row per step."""
-    known = rlds if rlds.is_rlds(path) else parquet
-    return known.load_file(path, reading)
+    load_file = rlds.load_file if rlds.is_rlds(path) else parquet.load_file
+    return load_file(path, reading)
 
 
 SUFFIXES: dict[str, FileLoader] = {
@@ -89,9 +89,14 @@ def load(
         from mtm.data.isolated import load_isolated  # it reads by this module
 
         return load_isolated(spec, reading)
+    origin = Origin(absolute(spec), reading)
+    folder = _folder_of_files(spec)
+    if folder is not None and streaming.is_large(files := data_files(folder)):
+        made = streaming.through_store(folder, files, reading, lambda: load_parts(spec, reading))
+        return made.with_metadata(origin=origin)
     parts = list(load_parts(spec, reading))
     joined = parts[0] if len(parts) == 1 else concatenate.join(parts, source=Path(spec).name)
-    return joined.with_metadata(origin=Origin(absolute(spec), reading))
+    return joined.with_metadata(origin=origin)
 
 
 def as_dataset(
@@ -199,6 +204,19 @@ def load_parts(spec: DataSpec, reading: Reading = AS_IT_IS) -> Iterator[Trajecto
         )
 
 
+def data_files(folder: Path) -> list[Path]:
+    """The data files of a folder and of those below it, in order."""
+    return sorted(file for file in folder.rglob("*") if file.suffix in SUFFIXES)
+
+
+def _folder_of_files(spec: DataSpec) -> Path | None:
+    """The folder that a spec names, if its files are read one by one."""
+    path = Path(os.fspath(spec).removeprefix("lerobot:")).expanduser()
+    if not path.is_dir() or store.is_store(path) or exorl.is_exorl(path):
+        return None
+    return path
+
+
 def _path_in(spec: str) -> tuple[str, str]:
     """What stands before the path in a spec, and the path; the path is empty if there is none."""
     prefix, colon, name = spec.partition(":")
@@ -220,7 +238,7 @@ def _load_directory(path: Path, reading: Reading) -> Iterator[TrajectoryDataset]
 
     A file may lack a modality that the reading names; all files together may not.
     """
-    files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES)
+    files = data_files(path)
     if not files:
         raise DataError(f"{path} holds no data file; allowed are {', '.join(SUFFIXES)}.")
     faults: list[str] = []

@@ -314,11 +314,12 @@ def _named(chosen: Sequence[str], reading: Reading, own: Mapping[str, Modality])
             hint = own.get(feature)
             name = hint.name if hint else _modality_name(feature)
             columns[feature if name in columns else name] = (feature,)
-    said = {name: own[parts[0]].role for name, parts in columns.items() if parts[0] in own}
-    implied = {n: "action" for n, parts in columns.items() if parts[0].startswith("action")}
-    implied |= {n: "reward" for n, parts in columns.items() if parts[0] in (REWARD, SUCCESS)}
+    firsts = {name: parts[0] for name, parts in columns.items()}
+    said = {name: own[first].role for name, first in firsts.items() if first in own}
+    implied = {name: "action" for name, first in firsts.items() if first.startswith("action")}
+    implied |= {name: "reward" for name, first in firsts.items() if first in (REWARD, SUCCESS)}
     return replace(
-        reading, columns=columns, roles=implied | said | dict(reading.roles), episode=None
+        reading, columns={**columns}, roles=implied | said | dict(reading.roles), episode=None
     )
 
 
@@ -347,7 +348,7 @@ def _check_frames(file: Path, rows: NDArray[Any], found: NDArray[Any]) -> None:
 
 def _fits(rows: NDArray[Any], found: NDArray[Any]) -> bool:
     """Whether there are as many frames as there should be, before an array of them is made."""
-    return sum(rows["length"].tolist()) == found.size == len(found)
+    return bool(sum(rows["length"].tolist()) == found.size == len(found))
 
 
 def _shaped(

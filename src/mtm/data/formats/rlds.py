@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,8 @@ NUMBERS = ("FLOAT", "DOUBLE", "INT32", "INT64", "BOOLEAN")
 GROUPS = {"states": "observation", "actions": "action", "rewards": "reward"}
 """Modality -> the field that it is made of."""
 
-Arrays = dict[str, NDArray[Any]]
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+Columns: TypeAlias = dict[str, tuple[str, ...]]
 
 
 def is_rlds(path: Path) -> bool:
@@ -80,14 +81,14 @@ def load_file(path: Path, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
     arrays = {name: values for name, values in arrays.items() if name not in EPISODE_COLUMNS}
     kept, offsets = _without_last(flags.get(LAST), offsets)
     columns = reading.columns_of() or _usual(path, arrays)
-    asked_columns(str(path), arrays, replace(reading, columns=columns))
+    asked_columns(str(path), arrays, replace(reading, columns={**columns}))
     found: Arrays = {name: values[kept] for name, values in arrays.items()}
     found[OFFSETS] = offsets
     if TERMINAL in flags:
         ends = np.append(np.flatnonzero(kept), len(kept))
         ended = np.logical_or.reduceat(flags[TERMINAL], ends[:-1]) if len(ends) > 1 else kept[:0]
         found[TERMINALS] = ended
-    chosen = replace(reading, columns=columns, episode=None)
+    chosen = replace(reading, columns={**columns}, episode=None)
     return dataset_of(str(path), found, chosen, Metadata(path.name))
 
 
@@ -152,9 +153,9 @@ def _without_last(last: BoolArray | None, offsets: IntArray) -> tuple[BoolArray,
     return kept, until[offsets]
 
 
-def _usual(path: Path, arrays: Arrays) -> dict[str, tuple[str, ...]]:
+def _usual(path: Path, arrays: Arrays) -> Columns:
     """Modality -> its columns, where the user names none."""
-    found = {}
+    found: Columns = {}
     for modality, group in GROUPS.items():
         parts = [n for n in arrays if n == group or n.startswith((f"{group}/", f"{group}."))]
         flat = tuple(sorted(n for n in parts if arrays[n].ndim <= 2 and not n.endswith(PRESENT)))

@@ -61,14 +61,14 @@ def load_file(path: Path, reading: Reading = AS_IT_IS) -> TrajectoryDataset:
         demos = _demos(file[GROUP])
         shapes = _arrays(demos[0][1])
         columns = reading.columns_of() or _usual(path, shapes)
-        asked_columns(str(path), shapes, replace(reading, columns=columns))
+        asked_columns(str(path), shapes, replace(reading, columns={**columns}))
         names = list(dict.fromkeys(name for parts in columns.values() for name in parts))
         pieces = [_read(path, name, demo, names, left) for name, demo in demos]
         notes = _notes(file[GROUP])
     arrays = {name: _joined(path, name, [piece[name] for piece in pieces]) for name in names}
     lengths = [len(piece[names[0]]) for piece in pieces]
     arrays[OFFSETS] = np.append(0, np.cumsum(lengths))
-    chosen = replace(reading, columns=columns, episode=None)
+    chosen = replace(reading, columns={**columns}, episode=None)
     return dataset_of(str(path), arrays, chosen, Metadata(path.name, notes=notes))
 
 
