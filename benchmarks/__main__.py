@@ -26,6 +26,7 @@ from benchmarks import (
     scaling,
     serving,
     startup,
+    streaming,
     studio,
     training,
     updates,
@@ -36,7 +37,7 @@ from mtm.research.experiments.provenance import here
 PARTS = (
     *("training", "parity", "reference", "sampling", "evaluation", "acting"),
     *("representation", "updates", "startup", "scaling", "growth", "members"),
-    *("serving", "studio"),
+    *("serving", "studio", "streaming"),
 )
 
 
@@ -67,6 +68,7 @@ def main() -> None:
         "members": members.measure,
         "serving": serving.measure,
         "studio": studio.measure,
+        "streaming": streaming.measure,
     }
     for part in arguments.parts:
         if part in ("parity", "reference") and arguments.reference is None:

@@ -11,11 +11,16 @@ import hashlib
 import json
 import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 WRITER, READER = "hf_writer", "hf_reader"
 """Tokens: one of somebody who may write to `me`, one of somebody who may read."""
@@ -135,6 +140,18 @@ class Handler(BaseHTTPRequestHandler):
         plain = {"id": repo, "sha": oid, "private": found.private, "siblings": siblings}
         self.answer(200, plain | {"tags": [], "downloads": 0, "likes": 0})
 
+    def tree(self, body: bytes, repo: str, revision: str) -> None:
+        if (found := self.visible(repo)) is None:
+            return
+        files = found.commits[found.branches.get(revision, revision)]
+        self.answer(
+            200,
+            [
+                {"type": "file", "path": name, "size": len(content), "oid": "0" * 40}
+                for name, content in files.items()
+            ],
+        )
+
     def validate(self, body: bytes) -> None:
         text = json.loads(body)["content"]
         good = re.match(r"---\n([a-z_]+:( .+)?\n|- .+\n)+---\n", text) is not None
@@ -221,7 +238,9 @@ ROUTES: list[tuple[str, Any]] = [
     (rf"POST /api/models/{REPO}/commit/main", Handler.commit),
     (rf"GET /api/models/{REPO}", Handler.info),
     (rf"GET /api/models/{REPO}/revision/(?P<revision>\w+)", Handler.info),
-    (rf"(GET|HEAD) /{REPO}/resolve/(?P<revision>\w+)/(?P<name>.+)", Handler.resolve),
+    (rf"GET /api/datasets/{REPO}/revision/(?P<revision>\w+)", Handler.info),
+    (rf"GET /api/datasets/{REPO}/tree/(?P<revision>\w+)", Handler.tree),
+    (rf"(GET|HEAD) /(datasets/)?{REPO}/resolve/(?P<revision>\w+)/(?P<name>.+)", Handler.resolve),
 ]
 
 
@@ -241,3 +260,29 @@ def running_hub() -> Iterator[Hub]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def reachable_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub that the hub's library finds; what is fetched is kept in a folder of the test."""
+    from huggingface_hub import constants, file_download
+    from huggingface_hub.utils import _http
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
+    short = SimpleNamespace(sleep=lambda seconds: time.sleep(seconds / 100), time=time.time)
+    for module in (file_download, _http):  # which wait for seconds before they try again
+        monkeypatch.setattr(module, "time", short)
+    with running_hub() as found:
+        set_endpoint(monkeypatch, found.url)
+        yield found
+
+
+def set_endpoint(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """As HF_ENDPOINT does for a new process."""
+    from huggingface_hub import constants
+
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, url)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "ENDPOINT", url)

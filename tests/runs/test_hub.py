@@ -6,16 +6,14 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import mtm
-from hub_server import READER, WRITER, Hub, running_hub
+from hub_server import READER, WRITER, Hub, reachable_hub, running_hub, set_endpoint
 from mtm.cli import main
 from mtm.core.config import TrainConfig
 from mtm.core.errors import ConfigError, RunError
@@ -44,28 +42,9 @@ def run(tmp_path_factory: pytest.TempPathFactory, point_mass: TrajectoryDataset)
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A hub, and a person who may write to it; what is fetched is kept in a folder of the test."""
-    from huggingface_hub import constants, file_download
-    from huggingface_hub.utils import _http
-
     monkeypatch.setenv("HF_TOKEN", WRITER)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
-    short = SimpleNamespace(sleep=lambda seconds: time.sleep(seconds / 100), time=time.time)
-    for module in (file_download, _http):  # which wait for seconds before they try again
-        monkeypatch.setattr(module, "time", short)
-    with running_hub() as found:
-        set_endpoint(monkeypatch, found.url)
+    with reachable_hub(tmp_path, monkeypatch) as found:
         yield found
-
-
-def set_endpoint(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    """As HF_ENDPOINT does for a new process."""
-    from huggingface_hub import constants
-
-    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, url)
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr(constants, "ENDPOINT", url)
 
 
 def push(run: Run, *, public: bool = False) -> Place:

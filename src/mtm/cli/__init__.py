@@ -31,7 +31,8 @@ VERBS = {
     "baseline": ("mtm.cli.baseline", "train an agent to compare with: bc10, dt, tt, iql, ..."),
     "data info": ("mtm.cli.data_info", "what a data set holds"),
     "data validate": ("mtm.cli.data_validate", "every fault of a data set, with its place"),
-    "data convert": ("mtm.cli.data_convert", "write a data set as a store that opens at once"),
+    "data convert": ("mtm.cli.data_convert", "write a data set as a store, or in another format"),
+    "data align": ("mtm.cli.data_align", "bring sensors of several rates to one clock"),
     "masks list": ("mtm.cli.masks_list", "the masks, a line each"),
     "masks show": ("mtm.cli.masks_show", "draw a mask as a grid"),
 }

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mtm.cli.asked_run import AskedRun
 from mtm.cli.parsing import parse
+from mtm.core.errors import ConfigError
 from mtm.core.reading import Reading
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from rich.table import Table
 
     from mtm.core.progress import StepProgress
@@ -28,17 +29,24 @@ class Arguments(AskedRun):
     What is known stays as it is. The output is a data set that every command reads, with the
     expected error of each step beside it (infos/NAME_expected_error: 0 where a value was given).
     How good the labels are is measured on held-out episodes that are given the same gaps.
+
+    In LeRobot's format (lerobot:DIR) the labels are features of their own beside the originals:
+    predicted.FEATURE and expected_error.FEATURE.
     """
 
     want: str
     """Modalities to fill, such as actions or states,actions."""
-    out: Path
-    """What to write: FILE.hdf5, FILE.npz, or any other name for a store."""
+    out: str
+    """What to write: FILE.hdf5, FILE.npz, lerobot:DIR, or any other name for a store."""
     data: str | None = None
     """What to fill (NaN is a gap); the run's training episodes as it saw them if not given."""
     held_out: str | None = None
     """Labelled data that the run did not see; its own held-out episodes if not given."""
     reading: Reading = field(default_factory=Reading)
+    replace: bool = False
+    """For lerobot:DIR: fill the originals themselves, rather than write predicted.FEATURE."""
+    fps: float | None = None
+    """Steps of a second, which LeRobot needs to know, where the data do not say it."""
 
 
 def main(words: Sequence[str]) -> None:
@@ -46,9 +54,11 @@ def main(words: Sequence[str]) -> None:
     arguments = parse(Arguments, words, "mtm relabel")
     from mtm.core.progress import StepProgress
     from mtm.core.terminal import PlainConsole
-    from mtm.data.writing import check_destination, write
+    from mtm.data.writing import check_destination, is_lerobot, write
     from mtm.inference.relabelling import Relabelling
 
+    if arguments.replace and not is_lerobot(arguments.out):
+        raise ConfigError("--replace is for lerobot:DIR; other formats have the labels in place.")
     check_destination(arguments.out)
     run = arguments.load()
     work = Relabelling(
@@ -62,7 +72,8 @@ def main(words: Sequence[str]) -> None:
     filled = dict.fromkeys(work.want, 0)
     with StepProgress("relabelling", work.total, 0, console) as progress:
         errors = work.measure(progress.at)
-        write(_parts(work, progress, filled), arguments.out, work.dataset.metadata.source)
+        parts = _parts(work, progress, filled, arguments)
+        write(parts, arguments.out, work.dataset.metadata.source)
     console.print(_table(errors))
     counts = ", ".join(f"{count:,} {name}" for name, count in filled.items())
     console.print(
@@ -73,13 +84,23 @@ def main(words: Sequence[str]) -> None:
 
 
 def _parts(
-    work: Relabelling, progress: StepProgress, filled: dict[str, int]
+    work: Relabelling, progress: StepProgress, filled: dict[str, int], arguments: Arguments
 ) -> Iterator[tuple[TrajectoryDataset, Notes]]:
     """What is to be written, counting what was filled."""
+    from mtm.data.writing import is_lerobot, with_rate
+
+    beside = is_lerobot(arguments.out) and not arguments.replace
     for part in work.parts(progress.at):
         for name, error in part.expected_error.items():
             filled[name] += int((error > 0).sum())
-        yield part.dataset, {f"{n}_expected_error": e for n, e in part.expected_error.items()}
+        (rated,) = with_rate([part.dataset], arguments.fps)
+        notes: dict[str, NDArray[Any]] = {
+            f"{n}_expected_error": e for n, e in part.expected_error.items()
+        }
+        if beside:
+            predicted, rated = part.beside(rated, work.dataset.names)
+            notes |= {f"{name}_predicted": values for name, values in predicted.items()}
+        yield rated, notes
 
 
 def _table(errors: Mapping[str, LabelErrors]) -> Table:

@@ -11,9 +11,21 @@ from typing import TypeAlias
 
 from mtm.core.errors import ConfigError, DataError, unknown
 from mtm.core.reading import AS_IT_IS, Reading
-from mtm.data import concatenate
+from mtm.data import concatenate, streaming
 from mtm.data.columns import LackingError, regroup
-from mtm.data.formats import builtin, d4rl, exorl, minari, npz, parquet, pickles, store
+from mtm.data.formats import (
+    builtin,
+    d4rl,
+    exorl,
+    lerobot,
+    minari,
+    npz,
+    parquet,
+    pickles,
+    rlds,
+    robomimic,
+    store,
+)
 from mtm.data.origin import Origin
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 
@@ -22,6 +34,7 @@ DataSpec: TypeAlias = str | os.PathLike[str]
 
 FileLoader: TypeAlias = Callable[[Path, Reading], TrajectoryDataset]
 NameLoader: TypeAlias = Callable[[str, Reading], TrajectoryDataset]
+PartsLoader: TypeAlias = Callable[[str, Reading], Iterator[TrajectoryDataset]]
 
 PREFIXES: dict[str, NameLoader] = {
     "builtin": builtin.load,
@@ -29,13 +42,29 @@ PREFIXES: dict[str, NameLoader] = {
     "exorl": exorl.load_named,
     "minari": minari.load_named,
 }
-"""Loaders of `PREFIX:NAME`."""
+"""Loaders of `PREFIX:NAME` that give all of it at once."""
+
+IN_PARTS: dict[str, PartsLoader] = {"lerobot": lerobot.load_named}
+"""Loaders of `PREFIX:NAME` that give a file at a time."""
+
+
+def _load_hdf5(path: Path, reading: Reading) -> TrajectoryDataset:
+    """HDF5 in the layout that it has: robomimic's, else D4RL's."""
+    load_file = robomimic.load_file if robomimic.is_robomimic(path) else d4rl.load_file
+    return load_file(path, reading)
+
+
+def _load_parquet(path: Path, reading: Reading) -> TrajectoryDataset:
+    """Parquet in the words that it has: RLDS's, else a row per step."""
+    load_file = rlds.load_file if rlds.is_rlds(path) else parquet.load_file
+    return load_file(path, reading)
+
 
 SUFFIXES: dict[str, FileLoader] = {
-    ".hdf5": d4rl.load_file,
-    ".h5": d4rl.load_file,
+    ".hdf5": _load_hdf5,
+    ".h5": _load_hdf5,
     ".npz": npz.load_file,
-    ".parquet": parquet.load_file,
+    ".parquet": _load_parquet,
     ".pickle": pickles.load_file,
     ".pkl": pickles.load_file,
 }
@@ -60,9 +89,14 @@ def load(
         from mtm.data.isolated import load_isolated  # it reads by this module
 
         return load_isolated(spec, reading)
+    origin = Origin(absolute(spec), reading)
+    folder = _folder_of_files(spec)
+    if folder is not None and streaming.is_large(files := data_files(folder)):
+        made = streaming.through_store(folder, files, reading, lambda: load_parts(spec, reading))
+        return made.with_metadata(origin=origin)
     parts = list(load_parts(spec, reading))
     joined = parts[0] if len(parts) == 1 else concatenate.join(parts, source=Path(spec).name)
-    return joined.with_metadata(origin=Origin(absolute(spec), reading))
+    return joined.with_metadata(origin=origin)
 
 
 def as_dataset(
@@ -149,16 +183,20 @@ def load_parts(spec: DataSpec, reading: Reading = AS_IT_IS) -> Iterator[Trajecto
     path = Path(text).expanduser()
     if colon and prefix in PREFIXES:
         yield PREFIXES[prefix](name, reading)
+    elif colon and prefix in IN_PARTS:
+        yield from IN_PARTS[prefix](name, reading)
     elif path.is_file():
         yield _load_file(path, reading)
     elif store.is_store(path):
         yield regroup(store.open_store(path), reading)
     elif exorl.is_exorl(path):
         yield exorl.load_directory(path, reading)
+    elif lerobot.is_lerobot(path):
+        yield from lerobot.load_folder(path, reading)
     elif path.is_dir():
         yield from _load_directory(path, reading)
     elif colon and "/" not in prefix:
-        raise DataError(unknown("prefix of a data set", prefix, PREFIXES))
+        raise DataError(unknown("prefix of a data set", prefix, PREFIXES | IN_PARTS))
     else:
         raise DataError(
             f"no data set at {text!r}. Give a file ({', '.join(SUFFIXES)}) or a name such as "
@@ -166,12 +204,26 @@ def load_parts(spec: DataSpec, reading: Reading = AS_IT_IS) -> Iterator[Trajecto
         )
 
 
+def data_files(folder: Path) -> list[Path]:
+    """The data files of a folder and of those below it, in order."""
+    return sorted(file for file in folder.rglob("*") if file.suffix in SUFFIXES)
+
+
+def _folder_of_files(spec: DataSpec) -> Path | None:
+    """The folder that a spec names, if its files are read one by one."""
+    path = Path(os.fspath(spec).removeprefix("lerobot:")).expanduser()
+    if not path.is_dir() or store.is_store(path) or exorl.is_exorl(path):
+        return None
+    return path
+
+
 def _path_in(spec: str) -> tuple[str, str]:
     """What stands before the path in a spec, and the path; the path is empty if there is none."""
     prefix, colon, name = spec.partition(":")
-    if not colon or prefix not in PREFIXES:
+    if not colon or prefix not in PREFIXES | IN_PARTS:
         return "", spec
     path = exorl.task_and_path(name)[1] if prefix == "exorl" else ""
+    path = name if prefix == "lerobot" else path
     return spec.removesuffix(path), path
 
 
@@ -186,7 +238,7 @@ def _load_directory(path: Path, reading: Reading) -> Iterator[TrajectoryDataset]
 
     A file may lack a modality that the reading names; all files together may not.
     """
-    files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES)
+    files = data_files(path)
     if not files:
         raise DataError(f"{path} holds no data file; allowed are {', '.join(SUFFIXES)}.")
     faults: list[str] = []

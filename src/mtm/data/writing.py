@@ -13,6 +13,7 @@ is known.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtm.core.atomic_write import appearing, refuse_existing
-from mtm.core.errors import DataError
+from mtm.core.errors import DataError, require
 from mtm.data import concatenate
 from mtm.data.columns import (
     INFOS,
@@ -34,7 +35,7 @@ from mtm.data.columns import (
     roles_to_state,
 )
 from mtm.data.environment_ids import is_adroit
-from mtm.data.formats import store
+from mtm.data.formats import lerobot_write, minari_write, store
 from mtm.data.hdf5_output import hdf5_output
 from mtm.data.modalities import BoolArray
 from mtm.data.terminations import terminal_endings
@@ -46,45 +47,78 @@ Parts: TypeAlias = Iterable[tuple[TrajectoryDataset, Notes]]
 HDF5_NAMES = {"states": "observations"}
 """What D4RL calls otherwise than we do."""
 
+LEROBOT, MINARI = "lerobot:", "minari:"
+"""What stands before a place that is written in another library's format."""
+
 READ_ONLY = (".parquet", ".pickle", ".pkl")
 """Kinds of files that are read but not written."""
 
 
-def check_destination(path: str | Path) -> None:
+def check_destination(place: str | Path) -> None:
     """See that a data set can be written there.
 
     Raises:
         DataError: Something is there already, or it has the name of a kind of file that is not
             written.
+        MissingExtraError: What writes it is not installed.
     """
-    path = Path(path)
+    prefix, path = _prefix(place), place_of(place)
+    if prefix == LEROBOT:
+        require("pyarrow", extra=lerobot_write.EXTRA)
     refuse_existing(path)
-    if path.suffix in READ_ONLY:
+    if path.suffix in READ_ONLY and not prefix:
         raise DataError(
             f"{path}: {path.suffix} is not written. Choose a name that ends in "
-            f"{', '.join(_WRITERS)}, or any other for a store."
+            f"{', '.join(_WRITERS)}, lerobot:DIR, minari:NAME, or any other for a store."
         )
 
 
-def write(parts: Parts, path: str | Path, source: str) -> None:
-    """Write episodes with notes: HDF5, `.npz` or a store, as the name of the place says.
+def is_lerobot(place: str | Path) -> bool:
+    """Whether a place is a folder for a data set of LeRobot's format, `lerobot:DIR`."""
+    return _prefix(place) == LEROBOT
+
+
+def place_of(place: str | Path) -> Path:
+    """The file or folder that is written.
+
+    Raises:
+        DataError: Minari does not allow the name.
+        MissingExtraError: Minari is not installed.
+    """
+    prefix = _prefix(place)
+    name = str(place).removeprefix(prefix)
+    return minari_write.place_of(name) if prefix == MINARI else Path(name).expanduser()
+
+
+def with_rate(parts: Iterable[TrajectoryDataset], fps: float | None) -> Iterator[TrajectoryDataset]:
+    """Parts that say how many steps a second has, if that is given."""
+    for part in parts:
+        notes = part.metadata.notes | ({} if fps is None else {lerobot_write.FPS: f"{fps:g}"})
+        yield part.with_metadata(notes=notes)
+
+
+def write(parts: Parts, place: str | Path, source: str) -> None:
+    """Write episodes with notes, in the format that the place says.
 
     Parts are written as they come, so that one at a time is in memory; for `.npz`, all are.
 
     Args:
         parts: Episodes of one data set, one after the other, and notes on their steps.
-        path: Where to.
+        place: Where to: FILE.hdf5, FILE.npz, lerobot:DIR, minari:NAME, any other for a store.
         source: What the data come from.
 
     Raises:
         DataError: The place is taken or cannot be written to, or a modality has a name that the
             kind of file needs for something else.
     """
-    path = Path(path)
-    check_destination(path)
+    check_destination(place)
+    path, prefix = place_of(place), _prefix(place)
     try:
         with appearing(path) as temporary:
-            _WRITERS.get(path.suffix, _write_store)(parts, temporary, source)
+            if prefix:
+                _write_elsewhere(parts, temporary, source, str(place).removeprefix(MINARI))
+            else:
+                _WRITERS.get(path.suffix, _write_store)(parts, temporary, source)
     except OSError as error:
         raise DataError(f"could not write {path}: {error}.") from error
 
@@ -170,9 +204,28 @@ def _write_store(parts: Parts, path: Path, source: str) -> None:
             yield part
 
     store.write_into(episodes(), path, source)
-    (path / INFOS).mkdir()
+    if kept:
+        (path / INFOS).mkdir()
     for key, pieces in kept.items():
         np.save(path / INFOS / f"{key}.npy", np.concatenate(pieces))
+
+
+def _write_elsewhere(parts: Parts, path: Path, source: str, name: str) -> None:
+    """By way of a store: which modalities there are, and which have gaps, is known at its end."""
+    path.mkdir()
+    collected = path / "store"
+    _write_store(parts, collected, source)
+    notes = {file.stem: np.load(file, mmap_mode="r") for file in collected.glob(f"{INFOS}*.npy")}
+    dataset = store.open_store(collected)
+    if is_lerobot(name):
+        lerobot_write.write_folder(dataset, notes, path)
+    else:
+        minari_write.write_folder(dataset, notes, path, name)
+    shutil.rmtree(collected)
+
+
+def _prefix(place: str | Path) -> str:
+    return next((known for known in (LEROBOT, MINARI) if str(place).startswith(known)), "")
 
 
 _WRITERS: dict[str, Callable[[Parts, Path, str], None]] = {

@@ -6,7 +6,7 @@ truth is known: they are given the gaps of the data set's own episodes, and fill
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,7 +20,7 @@ from mtm.data import concatenate, loading
 from mtm.data.loading import DataSpec
 from mtm.data.modalities import BoolArray, IntArray
 from mtm.data.preparation import split
-from mtm.data.trajectories import TrajectoryDataset
+from mtm.data.trajectories import ABSENT_CLASS, TrajectoryDataset
 from mtm.inference.engine import Arrays
 from mtm.inference.episode_batches import EpisodeBatch, groups, presence, shown_to
 from mtm.inference.error_calibration import Confidence, Floats, surroundings
@@ -46,6 +46,28 @@ class RelabelledPart:
 
     dataset: TrajectoryDataset
     expected_error: Mapping[str, NDArray[np.float32]]
+
+    def beside(
+        self, dataset: TrajectoryDataset, had: Collection[str]
+    ) -> tuple[Arrays, TrajectoryDataset]:
+        """The labels apart from the originals: values by modality, and the episodes as they were.
+
+        Args:
+            dataset: The relabelled episodes, perhaps with other metadata.
+            had: The modalities that they had before; others are taken away.
+
+        Returns:
+            Labels, with NaN (or -1 for classes) where none could be given, and the episodes.
+        """
+        labels: Arrays = {}
+        given: dict[str, BoolArray] = {}
+        for name, error in self.expected_error.items():
+            values = dataset.arrays[name].copy()
+            values[np.isnan(error)] = np.nan if values.dtype.kind == "f" else ABSENT_CLASS
+            labels[name] = values
+            given[name] = error == 0
+        was = dataset.select([name for name in dataset.names if name in had])
+        return labels, was.with_present({n: mask for n, mask in given.items() if n in had})
 
 
 @dataclass(frozen=True)
