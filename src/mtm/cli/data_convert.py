@@ -10,10 +10,12 @@ from pathlib import Path
 import tyro
 
 from mtm.cli.parsing import parse
+from mtm.core.errors import ConfigError
 from mtm.core.escaping import say
 from mtm.core.reading import Reading
 from mtm.data import loading
 from mtm.data.formats.store import open_store, write_store
+from mtm.data.leaving_out import LeftOut
 from mtm.data.trajectories import TrajectoryDataset
 
 
@@ -31,6 +33,8 @@ class Arguments:
     reading: Reading = field(default_factory=Reading)
     isolated: bool = False
     """Read in a child process, for files from elsewhere; all of it is in memory then."""
+    without: Path | None = None
+    """A list of episodes to leave out, as mtm doctor --without writes it."""
 
 
 def main(words: Sequence[str]) -> None:
@@ -38,7 +42,14 @@ def main(words: Sequence[str]) -> None:
     arguments = parse(Arguments, words, "mtm data convert")
     began = time.perf_counter()
     parts: Iterable[TrajectoryDataset] = loading.load_parts(arguments.source, arguments.reading)
-    if arguments.isolated:
+    if arguments.without is not None:
+        if arguments.isolated:
+            raise ConfigError(
+                "--without goes with a plain reading: convert with --isolated first, then the "
+                "store with --without."
+            )
+        parts = LeftOut.read(arguments.without).parts(arguments.source, arguments.reading)
+    elif arguments.isolated:
         parts = [loading.load(arguments.source, arguments.reading, isolated=True)]
     write_store(parts, arguments.out, Path(arguments.source).name)
     dataset = open_store(arguments.out)

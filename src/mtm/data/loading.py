@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -138,8 +138,15 @@ def load_available(spec: DataSpec, reading: Reading = AS_IT_IS) -> TrajectoryDat
     return _despite_lack(lambda narrower: load(spec, narrower), reading)[0]
 
 
-def load_parts(spec: DataSpec, reading: Reading = AS_IT_IS) -> Iterator[TrajectoryDataset]:
+def load_parts(
+    spec: DataSpec, reading: Reading = AS_IT_IS, without: Collection[str] = ()
+) -> Iterator[TrajectoryDataset]:
     """Load what a spec names, file by file, so that one at a time is in memory.
+
+    Args:
+        spec: As for `load`.
+        reading: As for `load`.
+        without: Files of a directory that are not read, as `data_files` names them.
 
     Raises:
         DataError: As `load`.
@@ -156,7 +163,7 @@ def load_parts(spec: DataSpec, reading: Reading = AS_IT_IS) -> Iterator[Trajecto
     elif exorl.is_exorl(path):
         yield exorl.load_directory(path, reading)
     elif path.is_dir():
-        yield from _load_directory(path, reading)
+        yield from _load_directory(path, reading, without)
     elif colon and "/" not in prefix:
         raise DataError(unknown("prefix of a data set", prefix, PREFIXES))
     else:
@@ -164,6 +171,18 @@ def load_parts(spec: DataSpec, reading: Reading = AS_IT_IS) -> Iterator[Trajecto
             f"no data set at {text!r}. Give a file ({', '.join(SUFFIXES)}) or a name such as "
             f"{', '.join(f'builtin:{n}' for n in builtin.NAMES)}."
         )
+
+
+def data_files(spec: DataSpec) -> dict[str, Path]:
+    """The files of a directory of data files, by their names within it; none for other specs."""
+    path = Path(spec).expanduser()
+    prefix, colon, _ = os.fspath(spec).partition(":")
+    if (colon and prefix in PREFIXES) or not path.is_dir():
+        return {}
+    if store.is_store(path) or exorl.is_exorl(path):
+        return {}
+    files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES)
+    return {file.relative_to(path).as_posix(): file for file in files}
 
 
 def _path_in(spec: str) -> tuple[str, str]:
@@ -181,14 +200,17 @@ def _load_file(path: Path, reading: Reading) -> TrajectoryDataset:
     return SUFFIXES[path.suffix](path, reading)
 
 
-def _load_directory(path: Path, reading: Reading) -> Iterator[TrajectoryDataset]:
+def _load_directory(
+    path: Path, reading: Reading, without: Collection[str]
+) -> Iterator[TrajectoryDataset]:
     """All files, in order; every file that is at fault is told, not just the first.
 
     A file may lack a modality that the reading names; all files together may not.
     """
-    files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES)
+    files = [file for name, file in data_files(path).items() if name not in without]
     if not files:
-        raise DataError(f"{path} holds no data file; allowed are {', '.join(SUFFIXES)}.")
+        left = " that is not left out" if without else ""
+        raise DataError(f"{path} holds no data file{left}; allowed are {', '.join(SUFFIXES)}.")
     faults: list[str] = []
     lacks: list[dict[str, str]] = []
     for file in files:
