@@ -4,7 +4,7 @@
 
 Average precision of the ranking for five kinds of faults and a mix of them. The rivals are an
 isolation forest on raw steps and jerk, each with the better of its mean and its maximum over an
-episode. It needs the extras `sim` and `dev`; results go to docs/results/data-quality.json.
+episode. It needs the extras `sim` and `dev`.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def planted(
 
 
 def average_precision(scores: Floats, faulty: NDArray[np.bool_]) -> float:
-    """The mean over faulty episodes of the share of faulty ones down to each; ties count against."""
+    """The mean over faulty episodes of the share of faulty ones down to each; ties are lost."""
     order = np.lexsort((faulty, -scores))
     hits = faulty[order]
     found = np.cumsum(hits) / np.arange(1, len(hits) + 1)
@@ -159,7 +159,7 @@ def by_isolation_forest(dataset: TrajectoryDataset) -> dict[str, Floats]:
 
     steps = np.hstack([dataset.arrays["states"], dataset.arrays["actions"]])
     odd = -IsolationForest(random_state=0).fit(steps).score_samples(steps)
-    return _over_episodes("isolation forest", dataset, [odd])
+    return _over_episodes("isolation forest", dataset, odd)
 
 
 def by_jerk(dataset: TrajectoryDataset) -> dict[str, Floats]:
@@ -170,22 +170,22 @@ def by_jerk(dataset: TrajectoryDataset) -> dict[str, Floats]:
     jerk[3:] = np.abs(np.diff(values, n=3, axis=0)).mean(axis=1)
     for start in dataset.starts:
         jerk[start : start + 3] = 0
-    return _over_episodes("jerk", dataset, [jerk])
+    return _over_episodes("jerk", dataset, jerk)
 
 
 METHODS = (by_doctor, by_isolation_forest, by_jerk)
 
 
 def measure(
-    spec: str, seeds: Sequence[int], shares: Sequence[float], kinds: Sequence[str]
+    spec: str, seeds: Sequence[int], shares: Sequence[float], kinds: Sequence[str], count: int
 ) -> list[dict[str, Any]]:
-    """A row for each kind of fault, share and seed."""
+    """A row for each kind of fault, share and seed, of so many episodes."""
     dataset = mtm.load_dataset(spec)
     rows = []
     for kind in kinds:
         for share in shares:
             for seed in seeds:
-                data, faulty = planted(dataset, kind, share, seed)
+                data, faulty = planted(dataset, kind, share, seed, count)
                 row: dict[str, Any] = {"data": Path(spec).stem, "kind": kind}
                 row |= {"share": share, "seed": seed, "steps": data.num_steps}
                 for method in METHODS:
@@ -204,12 +204,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--shares", type=float, nargs="+", default=[0.01, 0.02, 0.05])
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--episodes", type=int, default=EPISODES)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     rows = [
         row
         for spec in arguments.data
-        for row in measure(spec, arguments.seeds, arguments.shares, arguments.kinds)
+        for row in measure(
+            spec, arguments.seeds, arguments.shares, arguments.kinds, arguments.episodes
+        )
     ]
     _print(rows)
     if arguments.json:
@@ -235,11 +238,11 @@ def _lively(values: NDArray[Any], rng: np.random.Generator, count: int) -> NDArr
     return rng.choice(np.flatnonzero(changing), count, replace=False)
 
 
-def _over_episodes(name: str, dataset: TrajectoryDataset, steps: list[Floats]) -> dict[str, Floats]:
-    parts = [np.split(values, dataset.starts[1:]) for values in steps]
+def _over_episodes(name: str, dataset: TrajectoryDataset, steps: Floats) -> dict[str, Floats]:
+    parts = np.split(steps, dataset.starts[1:])
     return {
-        f"{name}, mean": np.array([part.mean() for part in parts[0]]),
-        f"{name}, maximum": np.array([part.max() for part in parts[0]]),
+        f"{name}, mean": np.array([part.mean() for part in parts]),
+        f"{name}, maximum": np.array([part.max() for part in parts]),
     }
 
 

@@ -46,6 +46,8 @@ FEWEST_EPISODES = 5
 UNITS = {57.29578: "degrees and radians", 1000.0: "metres and millimetres, or grams and kilograms"}
 UNITS |= {100.0: "metres and centimetres", 9.80665: "g and m/s²", 3.6: "km/h and m/s"}
 """Ratios that units have."""
+NEAR_UNIT = 0.4
+"""How far the logarithm of a ratio may be off: episodes differ by nature."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,9 @@ class Measured:
         run: The most repeats of a value in a row, (E, F), and where they begin.
         change: The largest change from a step to the next, (E, F), and where it is.
         scale: What nine tenths of the magnitudes do not exceed, (E, F).
-        limit: The share of the steps at a limit, (E, F), and the first of them. A limit is the
-            least or the greatest value of all; of states, where a tenth of the episodes reach it.
-            What stays there is not stuck.
+        limit: The share of the steps at a limit, (E, F), and where their longest stretch
+            begins. A limit is the least or the greatest value of all; of states, where a tenth of
+            the episodes reach it. What stays there is not stuck.
     """
 
     run: IntArray
@@ -119,7 +121,7 @@ def measure(dataset: TrajectoryDataset, m: Modality) -> Measured:
         here = values[known]
         found.scale[e] = np.quantile(np.abs(here), 0.9, axis=0)
         found.limit[e] = limited[known].mean(axis=0)
-        found.limit_at[e] = limited.argmax(axis=0)
+        found.limit_at[e] = _longest_run(limited)[1]
     return found
 
 
@@ -133,10 +135,10 @@ def episodes_of(dataset: TrajectoryDataset, m: Modality) -> Iterator[tuple[int, 
 
 
 def unit_of(ratio: float) -> str:
-    """The units that differ by this ratio, if there are some."""
+    """The units that differ by about this ratio, if there are some, to be told as a guess."""
     factor = max(ratio, 1 / ratio)
-    near = [names for known, names in UNITS.items() if abs(np.log(factor / known)) < 0.25]
-    return f", as {near[0]} differ" if near else ""
+    off, names = min((abs(np.log(factor / known)), names) for known, names in UNITS.items())
+    return f", perhaps {names}" if off < NEAR_UNIT else ""
 
 
 def _stuck(dataset: TrajectoryDataset, m: Modality, found: Measured) -> Iterator[Fault]:
@@ -196,7 +198,8 @@ def _saturated(m: Modality, found: Measured) -> Iterator[Fault]:
     for e, f, weight, also in _heavy(found.limit / limit):
         yield Fault(
             "saturated",
-            f"{found.limit[e, f]:.0%} of the steps are at the limit; usual are {usual[f]:.0%}{also}.",
+            f"{found.limit[e, f]:.0%} of the steps are at the limit; usual are {usual[f]:.0%}"
+            f"{also}.",
             "Look whether the command was clipped when it was recorded; leave the episode out if "
             "the robot did something else.",
             **_place(e, int(found.limit_at[e, f]), m, f, weight),

@@ -3,8 +3,8 @@
 An episode is compared with the others, channel by channel. A channel is one way in which one number
 can be surprising: throughout the episode, in its worst tenth, for a few steps in a row, or because
 another step's value would fit better. Its standing is how far the episode lies above the middle, in
-units of how far the ninth episode of ten does: a channel that is always hard to predict, or in which
-episodes differ by nature, makes nobody stand out.
+units of how far the ninth episode of ten does: where prediction is always hard, or episodes differ
+by nature, nobody stands out.
 
 Letters: E episodes, K columns, S steps of an episode.
 """

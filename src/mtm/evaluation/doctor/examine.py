@@ -22,7 +22,7 @@ from mtm.data.lint import lint
 from mtm.data.loading import DataSpec, check_reading
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.evaluation.doctor.evidence import Channel, channels_of
-from mtm.evaluation.doctor.quick_model import QuickModel, updates_of
+from mtm.evaluation.doctor.quick_model import QuickModel
 from mtm.evaluation.doctor.reading import Readable, placed, read
 from mtm.evaluation.doctor.run_evidence import run_channels
 from mtm.runs.run import Run, load_run
@@ -108,13 +108,14 @@ class Diagnosis:
             raise DataError(
                 f"there is no episode {episode}; the data have 0 to {len(self.episodes) - 1}."
             )
-        found = {}
-        for answers in self.model.answers(np.array([episode])):
-            for answered in answers:
-                for name in dict.fromkeys(column.modality for column in answered.columns):
-                    mine = [k for k, column in enumerate(answered.columns) if column[0] == name]
-                    found[name] = np.full(int(self.dataset.lengths[episode]), np.nan)
-                    found[name][answered.steps] = answered.squares[:, mine].mean(axis=1)
+        length = int(self.dataset.lengths[episode])
+        found: dict[str, np.ndarray] = {}
+        for answered in next(self.model.answers(np.array([episode]))):
+            for name in dict.fromkeys(column.modality for column in answered.columns):
+                mine = [k for k, column in enumerate(answered.columns) if column.modality == name]
+                steps = found.setdefault(name, np.full(length, np.nan))
+                told = answered.squares[:, mine].mean(axis=1)
+                steps[answered.steps[~np.isnan(told)]] = told[~np.isnan(told)]
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -193,9 +194,10 @@ def _ask_models(
     """The quick model, and what it and the run find."""
     quick, channels, episodes = None, [], dataset.num_episodes
     if model and dataset.lengths.max() > 1 and episodes > 1:
-        total = 4 * updates_of(dataset)
+        quick = QuickModel(dataset, seed)
+        total = quick.updates
         with StepProgress("learning", total, 0, progress_console(stderr=True)) as progress:
-            quick = QuickModel(dataset, seed, progress.at)
+            quick.learn(progress.at)
         with StepProgress("looking", episodes, 0, progress_console(stderr=True)) as progress:
             channels += channels_of(quick, episodes, progress.at)
     if run is not None:

@@ -147,6 +147,7 @@ def _heat(axes: Axes, answered: Answered) -> None:
     names = dict.fromkeys(column.modality for column in answered.columns)
     axes.set_title(f"{answered.question}: surprise of {', '.join(names)}", fontsize=9)
     axes.set_ylabel("feature", fontsize=8)
+    axes.locator_params(axis="y", integer=True)
     axes.set_xlabel("step of the episode", fontsize=8)
     _clean(axes)
 

@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 WIDTH = 128
 BATCH = 256
-FEWEST_UPDATES, MOST_UPDATES = 400, 2000
+FEWEST_UPDATES, MOST_UPDATES = 200, 2000
 """Of a network."""
 STEPS_PER_UPDATE = 50
 """Recorded steps per update, between these bounds."""
@@ -33,8 +33,8 @@ LEARNING_RATE = 2e-3
 WEIGHT_DECAY = 1e-4
 FREEDOM = 3.0
 """Degrees of freedom of the loss, a t distribution's."""
-LINEAR_STEPS = 20_000
-"""Transitions that the linear part begins with, at most."""
+LEARNED_STEPS, LINEAR_STEPS = 100_000, 20_000
+"""Transitions that a network learns from, and that its linear part begins with, at most."""
 PENALTY = 1e-5
 """Of its weights, per transition."""
 SMALLEST_LOG, LARGEST_LOG = -6.0, 3.0
@@ -83,27 +83,31 @@ class QuickModel:
     Args:
         dataset: States, and actions if there are any.
         seed: Of the halves, the first weights and the batches.
-        tell: Told how many of `updates` are done.
     """
 
-    def __init__(
-        self, dataset: TrajectoryDataset, seed: int = 0, tell: Callable[[int], None] | None = None
-    ) -> None:
+    def __init__(self, dataset: TrajectoryDataset, seed: int = 0) -> None:
         self.transitions = Transitions(dataset, generator(seed, Purpose.VALIDATION))
+        self.updates = 2 * len(self.transitions.questions) * updates_of(dataset)
+        self._seed = seed
         self._half = generator(seed, Purpose.SPLIT).permutation(dataset.num_episodes) % 2
         self._networks: dict[tuple[str, int], _Network] = {}
         self._usual: dict[tuple[str, int], Floats] = {}
-        done = 0
+
+    def learn(self, tell: Callable[[int], None] = lambda done: None) -> None:
+        """Train all networks.
+
+        Args:
+            tell: Told how many of `updates` are done.
+        """
         for question in self.transitions.questions:
             for half in (0, 1):
-                rng = generator(seed, Purpose.SEGMENTS, len(self._networks))
+                number = len(self._networks)
+                rng = generator(self._seed, Purpose.SEGMENTS, number)
+                done = number * updates_of(self.transitions.dataset)
                 learned, asked = (np.flatnonzero(self._half == h) for h in (1 - half, half))
-                network = _fit(
-                    self.transitions, question, learned, rng, done, tell or (lambda _: None)
-                )
+                network = _fit(self.transitions, question, learned, rng, done, tell)
                 self._networks[question, half] = network
                 self._usual[question, half] = self._calibrate(question, half, asked, rng)
-                done += updates_of(dataset)
 
     def answers(self, episodes: IntArray) -> Iterator[list[Answered]]:
         """All questions about some episodes, a number of episodes at a time."""
@@ -187,20 +191,19 @@ def _fit(
     tell: Callable[[int], None],
 ) -> _Network:
     """A network that has learned from these episodes."""
-    first = _drawn(transitions, question, episodes, LINEAR_STEPS, rng)
+    learned = _drawn(transitions, question, episodes, LEARNED_STEPS, rng)
+    learned = learned.rows(np.flatnonzero(learned.known.any(axis=1)))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(rng.integers(2**31)))
-        network = _Network(first.inputs.shape[1], first.answers.shape[1])
-    if not len(first.inputs):
+        network = _Network(learned.inputs.shape[1], learned.answers.shape[1])
+    if not len(learned.inputs):
         return network
-    _begin_linear(network, first)
-    steps, number = transitions.steps_of(episodes)
-    of, total = episodes[number], updates_of(transitions.dataset)
+    _begin_linear(network, learned.rows(rng.permutation(len(learned.inputs))[:LINEAR_STEPS]))
+    total = updates_of(transitions.dataset)
     optimizer = torch.optim.AdamW(network.parameters(), weight_decay=WEIGHT_DECAY)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=total)
     for update in range(total):
-        chosen = rng.integers(len(steps), size=BATCH)
-        asked = transitions.ask(question, steps[chosen], of[chosen])
+        asked = learned.rows(rng.integers(len(learned.inputs), size=BATCH))
         loss = _loss(network, asked)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -221,8 +224,11 @@ def _loss(network: _Network, asked: Asked) -> Tensor:
 
 def _begin_linear(network: _Network, asked: Asked) -> None:
     """Set the linear part to least squares, and the deviations to what it leaves."""
-    x = np.hstack([asked.inputs, np.ones((len(asked.inputs), 1))]).astype(np.float64)
-    y = np.where(asked.known, asked.answers, 0).astype(np.float64)
+    rows = asked.known.all(axis=1)
+    x = np.hstack([asked.inputs, np.ones((len(asked.inputs), 1))])[rows].astype(np.float64)
+    y = asked.answers[rows].astype(np.float64)
+    if not len(x):
+        return
     penalties = (PENALTY * len(x) + 1e-9) * np.eye(x.shape[1])
     weights = np.linalg.solve(x.T @ x + penalties, x.T @ y)  # (F + 1, K)
     left = np.sqrt(np.median((y - x @ weights) ** 2, axis=0) / MIDDLE_OF_SQUARES)

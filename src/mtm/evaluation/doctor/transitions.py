@@ -1,7 +1,8 @@
 """The questions of the quick model: what follows from a state and an action, and what led to it.
 
 States are told as changes, in units of how far they usually change, so that a slow feature counts
-as much as a fast one. Absent values are zero, and are never asked for.
+as much as a fast one. What is absent is not asked for, and neither is what would have to be told
+from it; where actions are absent, what follows is told from states alone.
 
 Letters: n transitions, C columns, F inputs, K answers.
 """
@@ -20,6 +21,7 @@ from mtm.data.trajectories import TrajectoryDataset
 Floats32 = NDArray[np.float32]
 
 FORWARD, INVERSE = "forward dynamics", "inverse dynamics"
+WITHOUT_ACTIONS = "forward dynamics without actions"
 
 MOST_CLASSES = 32
 """A discrete modality of more classes is not looked at."""
@@ -55,6 +57,10 @@ class Asked(NamedTuple):
     answers: Floats32
     known: BoolArray
 
+    def rows(self, chosen: IntArray) -> Asked:
+        """Some of them."""
+        return Asked(self.inputs[chosen], self.answers[chosen], self.known[chosen])
+
 
 class Transitions:
     """Consecutive steps of episodes.
@@ -71,10 +77,11 @@ class Transitions:
         self._actions = [m for m in streams if m.role == "action" and _is_small(m)]
         if not self._states:  # what there is, is all that can follow
             self._states, self._actions = self._actions, []
-        self.columns = {
-            FORWARD: [Column(m.name, f) for m in self._states for f in range(_width(m))],
-            INVERSE: [Column(m.name, f) for m in self._actions for f in range(_width(m))],
-        }
+        states = [Column(m.name, f) for m in self._states for f in range(_width(m))]
+        actions = [Column(m.name, f) for m in self._actions for f in range(_width(m))]
+        self.columns = {FORWARD: states, INVERSE: actions}
+        if any(m.name in dataset.present for m in self._actions):
+            self.columns[WITHOUT_ACTIONS] = states
         self._scale(rng)
 
     @property
@@ -97,18 +104,23 @@ class Transitions:
         now, known_now = self._states_at(steps)
         then, known_then = self._states_at(steps + 1)
         earlier, known_earlier = self._states_at(before)
-        change = self._change(now, then, known_now & known_then)
-        past = self._change(earlier, now, known_earlier & known_now & has_before)
+        change = self._change(now, then)
+        past = self._change(earlier, now) * has_before
         acted, known_acted = self._actions_at(steps)
         state = [np.clip(now, -FARTHEST_INPUT, FARTHEST_INPUT), past, has_before]
+        told = _whole(known_now) & _whole(known_earlier)
         if question == FORWARD:
-            acted_before = self._actions_at(before)[0] * has_before
-            inputs = [*state, acted, acted_before]
-            return Asked(_joined(inputs), change, known_now & known_then)
+            acted_before, known_before = self._actions_at(before)
+            inputs = [*state, acted, acted_before * has_before]
+            told = told & _whole(known_acted) & _whole(known_before)
+            return Asked(_joined(inputs), change, known_then & told)
+        if question == WITHOUT_ACTIONS:
+            return Asked(_joined(state), change, known_then & told & ~_whole(known_acted))
         has_after = (steps + 1 < last)[:, None]
         after, known_after = self._states_at(np.minimum(steps + 2, last))
-        future = self._change(then, after, known_then & known_after & has_after)
-        return Asked(_joined([*state, change, future, has_after]), acted, known_acted)
+        future = self._change(then, after) * has_after
+        told = told & _whole(known_then) & _whole(known_after)
+        return Asked(_joined([*state, change, future, has_after]), acted, known_acted & told)
 
     def _scale(self, rng: np.random.Generator) -> None:
         """Middle and deviation of each column, and how far each state usually changes."""
@@ -122,19 +134,21 @@ class Transitions:
             if not len(steps) or not width:
                 continue
             values, known = _gather(self.dataset, streams, steps)
-            told = np.ma.MaskedArray(values, ~known)
-            self._middle[key] = np.ma.median(told, axis=0).filled(0.0)
-            self._deviation[key] = told.std(axis=0).filled(1.0) + SMALLEST_SCALE
+            for c in range(width):
+                told = values[known[:, c], c]
+                if len(told):
+                    self._middle[key][c] = np.median(told)
+                    self._deviation[key][c] = told.std() + SMALLEST_SCALE
         self._usual_change = np.ones(len(self._middle["states"]))
         if not len(steps):
             return
         now, known_now = self._states_at(steps)
         then, known_then = self._states_at(steps + 1)
-        changes = np.ma.MaskedArray(np.abs(then - now), ~(known_now & known_then)).filled(np.nan)
+        changes, known = np.abs(then - now), known_now & known_then
         for c in range(changes.shape[1]):
-            found = changes[:, c][~np.isnan(changes[:, c])]
+            found = changes[known[:, c], c]
             usual = np.quantile(found, 0.9) / USUAL_CHANGE if len(found) else 0.0
-            usual = usual or (found.std() if len(found) else 0.0)
+            usual = usual or (found.std() if len(found) else 0.0)  # it rarely changes
             self._usual_change[c] = usual or 1.0
 
     def _states_at(self, steps: IntArray) -> tuple[Floats32, BoolArray]:
@@ -150,8 +164,8 @@ class Transitions:
         scaled = (values - self._middle[key]) / self._deviation[key]
         return np.where(known, scaled, 0).astype(np.float32), known
 
-    def _change(self, now: Floats32, then: Floats32, known: BoolArray) -> Floats32:
-        change = np.where(known, (then - now) / self._usual_change, 0)
+    def _change(self, now: Floats32, then: Floats32) -> Floats32:
+        change = (then - now) / self._usual_change
         return np.clip(change, -FARTHEST_ANSWER, FARTHEST_ANSWER).astype(np.float32)
 
 
@@ -171,6 +185,11 @@ def _gather(
         here = np.ones(len(steps), bool) if present is None else np.asarray(present[steps])
         known.append(np.repeat(here[:, None], _width(m), axis=1))
     return np.concatenate(values, axis=1, dtype=np.float64), np.concatenate(known, axis=1)
+
+
+def _whole(known: BoolArray) -> BoolArray:
+    """Where nothing is absent, (n, 1)."""
+    return np.asarray(known.all(axis=1, keepdims=True))
 
 
 def _is_small(m: Modality) -> bool:
