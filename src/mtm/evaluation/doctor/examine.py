@@ -23,7 +23,7 @@ from mtm.data.loading import DataSpec, check_reading
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.evaluation.doctor.evidence import Channel, channels_of
 from mtm.evaluation.doctor.quick_model import QuickModel
-from mtm.evaluation.doctor.reading import Readable, placed, read
+from mtm.evaluation.doctor.reading import AS_TOLD, Readable, placed, read
 from mtm.evaluation.doctor.run_evidence import run_channels
 from mtm.runs.run import Run, load_run
 
@@ -161,8 +161,11 @@ def doctor(
         seed: Of the quick model.
         silent: Show nothing.
 
+    Returns:
+        What was found. Data of which nothing can be read have faults and no episodes.
+
     Raises:
-        DataError: There is no such data set, or the data do not fit the run.
+        DataError: The data do not fit the run.
         ConfigError: The run is a perceptron.
         RunError: There is no such run.
     """
@@ -178,7 +181,7 @@ def doctor(
     dataset = found.dataset
     faults = placed([*found.faults, *check_episodes(dataset)], found.files)
     faults += check_files(dataset, found.files)
-    faults += [Fault("odd", text, "As it says.") for text in lint(dataset, action_bounds)]
+    faults += [Fault("odd", text, AS_TOLD) for text in lint(dataset, action_bounds)]
     faults.sort(key=lambda fault: -fault.weight)
     with silence(silent):
         quick, channels = _ask_models(dataset, run, model, seed)
@@ -228,7 +231,7 @@ def _ranked(
     scores = np.zeros(count)
     for channel in channels:
         scores = np.maximum(scores, channel.standing)
-        for e in np.flatnonzero(channel.standing >= LEAST_REASON):
+        for e in np.flatnonzero(channel.standing >= LEAST_REASON).tolist():
             text = (
                 f"{channel.subject}: {channel.what} ({channel.standing[e]:.1f}), see step "
                 f"{channel.step[e]}"

@@ -115,9 +115,9 @@ def _worst(diagnosis: Diagnosis, episode: int) -> tuple[tuple[str, int] | None, 
         if f.episode == episode and f.modality in numbers
     ]
     for channel in diagnosis.channels:
-        name, _, feature = channel.subject.rstrip("]").partition("[")
+        name, _, number = channel.subject.rstrip("]").partition("[")
         if name in numbers:
-            place = (name, int(feature or 0), int(channel.step[episode]))
+            place = (name, int(number or 0), int(channel.step[episode]))
             found.append((float(channel.standing[episode]), *place))
     if not found:
         first = next((m.name for m in dataset.modalities if m.name in numbers), None)

@@ -219,7 +219,8 @@ def _loss(network: _Network, asked: Asked) -> Tensor:
     known = torch.from_numpy(asked.known)
     squares = (torch.from_numpy(asked.answers) - mean) ** 2 * torch.exp(-2 * log)
     losses = log + (FREEDOM + 1) / 2 * torch.log1p(squares / FREEDOM)
-    return (losses * known).sum() / known.sum().clamp(min=1)
+    loss: Tensor = (losses * known).sum() / known.sum().clamp(min=1)
+    return loss
 
 
 def _begin_linear(network: _Network, asked: Asked) -> None:

@@ -6,6 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from mtm.core.errors import DataError
 from mtm.core.reading import AS_IT_IS, Reading
@@ -17,6 +18,9 @@ from mtm.data.trajectories import TrajectoryDataset
 from mtm.data.verification import stored_faults
 
 CURE = "Repair the file, or leave it out."
+AS_TOLD = "As it says."
+HAS_GAPS = Fault("no number", "", "")
+"""Marks that NaN were read as gaps; each is told with its place later."""
 
 
 @dataclass(frozen=True)
@@ -39,39 +43,34 @@ class Readable:
 
 
 def read(spec: DataSpec, reading: Reading = AS_IT_IS) -> Readable:
-    """Read a data set, a file at a time where it is a directory of files.
-
-    Raises:
-        DataError: There is no such data set at all.
-    """
+    """Read a data set, a file at a time where it is a directory of files."""
     files = data_files(spec)
     faults: list[Fault] = []
+    parts: dict[str, TrajectoryDataset] = {}
+    names: tuple[str, ...] = ()
     with warnings.catch_warnings(record=True) as noticed:
         warnings.simplefilter("always")
         if not files:
-            dataset, broken, used, names = _one(spec, reading, faults), [], reading, ()
+            dataset = _one(spec, reading, faults)
         else:
-            parts: dict[str, TrajectoryDataset] = {}
-            for name, file in files.items():
-                part = _one(file, reading, faults, name)
-                if part is not None:
-                    parts[name] = part
-            _unlike(parts, faults)
-            dataset = concatenate.join(list(parts.values()), str(spec)) if parts else None
-            broken = [name for name in files if name not in parts]
+            found = {name: _one(file, reading, faults, name) for name, file in files.items()}
+            parts = {name: part for name, part in found.items() if part is not None}
+            _take_out_unlike(parts, faults)
+            dataset = concatenate.join(list(parts.values()), Path(spec).name) if parts else None
             names = tuple(n for n, part in parts.items() for _ in range(part.num_episodes))
-    faults += [Fault("odd", str(notice.message), "As it says.") for notice in noticed]
+    faults += [Fault("odd", str(notice.message), AS_TOLD) for notice in noticed]
     used = reading
+    if any(fault.check == HAS_GAPS.check for fault in faults):
+        used = replace(reading, nan_is_absent=True)
+        faults = [fault for fault in faults if fault != HAS_GAPS]
     if dataset is not None:
-        if any(fault.check == "no number" for fault in faults):
-            used = replace(reading, nan_is_absent=True)
-            faults = [fault for fault in faults if fault.check != "no number"]
         # The reading that the user named: what holds NaN is told by it, not hidden.
         dataset = dataset.with_metadata(origin=Origin(absolute(spec), reading))
         damage = list(stored_faults(dataset))
         faults += [Fault("damaged", text, "Copy or convert the store again.") for text in damage]
         dataset = None if damage else dataset
-    return Readable(dataset, names, tuple(faults), tuple(broken), used)
+    broken = tuple(name for name in files if name not in parts)
+    return Readable(dataset, names, tuple(faults), broken, used)
 
 
 def _one(
@@ -89,13 +88,13 @@ def _one(
         except DataError as error:
             told = error.faults
         else:
-            faults.append(Fault("no number", "", ""))  # a mark: told by the place of each NaN later
+            faults.append(HAS_GAPS)
             return dataset
     faults += [Fault("unreadable", text, CURE, file=file, weight=CERTAIN) for text in told]
     return None
 
 
-def _unlike(parts: dict[str, TrajectoryDataset], faults: list[Fault]) -> None:
+def _take_out_unlike(parts: dict[str, TrajectoryDataset], faults: list[Fault]) -> None:
     """Take out files whose modalities have another shape or kind than in most of the files."""
     shapes = Counter((m.name, m.shape, m.kind) for part in parts.values() for m in part.modalities)
     for name, part in list(parts.items()):
