@@ -123,6 +123,13 @@ def test_what_is_usual_in_the_data_is_no_fault() -> None:
     assert not [fault for fault in faults_of(episodes) if fault.weight]
 
 
+def test_an_episode_that_ends_early_is_in_no_other_unit() -> None:
+    episodes = recording()
+    episodes[4] = {name: values[:6] for name, values in episodes[4].items()}
+    episodes[4]["states"][:, 2] /= 1000
+    assert not [fault for fault in faults_of(episodes) if fault.check == "unit"]
+
+
 def test_actions_that_are_often_at_their_limits_deserve_a_look() -> None:
     episodes = recording()
     for episode in episodes:

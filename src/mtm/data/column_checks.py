@@ -88,7 +88,7 @@ def check_columns(dataset: TrajectoryDataset) -> Iterator[Fault]:
         if dataset.num_episodes >= FEWEST_EPISODES:
             yield from _stuck(dataset, m, measured)
             yield from _jumps(m, measured)
-            yield from _units(m, measured)
+            yield from _units(dataset, m, measured)
             if m.role == "action":
                 yield from _saturated(m, measured)
 
@@ -169,7 +169,7 @@ def _jumps(m: Modality, found: Measured) -> Iterator[Fault]:
         )
 
 
-def _units(m: Modality, found: Measured) -> Iterator[Fault]:
+def _units(dataset: TrajectoryDataset, m: Modality, found: Measured) -> Iterator[Fault]:
     used = np.maximum(found.scale, 1e-12)
     middle = np.median(used, axis=0)
     off = np.log(used / np.maximum(middle, 1e-12))
@@ -178,7 +178,10 @@ def _units(m: Modality, found: Measured) -> Iterator[Fault]:
     # In another unit changes are larger too; an episode that goes elsewhere changes as others do.
     changes = np.maximum(found.change, 1e-12)
     moved = np.log(changes / np.median(changes, axis=0))
-    distance = np.where(np.abs(moved - off) < np.log(SAME_RATIO), np.abs(off), 0)
+    # One that ends early has not moved much yet.
+    early = (dataset.lengths < np.median(dataset.lengths) / 2)[:, None] & (off < 0)
+    alike = (np.abs(moved - off) < np.log(SAME_RATIO)) & ~early
+    distance = np.where(alike, np.abs(off), 0)
     limit = np.maximum(TIMES_USUAL * usual, np.log(LARGEST_SCALES))
     for e, f, weight, also in _heavy(distance / limit):
         ratio = float(np.exp(off[e, f]))

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from mtm.core.randomness import Purpose, generator
 from mtm.data.modalities import BoolArray, IntArray
 from mtm.data.trajectories import TrajectoryDataset
-from mtm.evaluation.doctor.transitions import Asked, Column, Transitions
+from mtm.evaluation.doctor.transitions import AskedTransitions, Column, EpisodeTransitions
 
 Floats = NDArray[np.float64]
 
@@ -86,7 +86,7 @@ class QuickModel:
     """
 
     def __init__(self, dataset: TrajectoryDataset, seed: int = 0) -> None:
-        self.transitions = Transitions(dataset, generator(seed, Purpose.VALIDATION))
+        self.transitions = EpisodeTransitions(dataset, generator(seed, Purpose.VALIDATION))
         self.updates = 2 * len(self.transitions.questions) * updates_of(dataset)
         self._seed = seed
         self._half = generator(seed, Purpose.SPLIT).permutation(dataset.num_episodes) % 2
@@ -183,7 +183,7 @@ class _Network(nn.Module):
 
 
 def _fit(
-    transitions: Transitions,
+    transitions: EpisodeTransitions,
     question: str,
     episodes: IntArray,
     rng: np.random.Generator,
@@ -213,7 +213,7 @@ def _fit(
     return network
 
 
-def _loss(network: _Network, asked: Asked) -> Tensor:
+def _loss(network: _Network, asked: AskedTransitions) -> Tensor:
     """The negative log likelihood of a t distribution, over what is known."""
     mean, log = network(torch.from_numpy(asked.inputs))
     known = torch.from_numpy(asked.known)
@@ -223,7 +223,7 @@ def _loss(network: _Network, asked: Asked) -> Tensor:
     return loss
 
 
-def _begin_linear(network: _Network, asked: Asked) -> None:
+def _begin_linear(network: _Network, asked: AskedTransitions) -> None:
     """Set the linear part to least squares, and the deviations to what it leaves."""
     rows = asked.known.all(axis=1)
     x = np.hstack([asked.inputs, np.ones((len(asked.inputs), 1))])[rows].astype(np.float64)
@@ -241,12 +241,12 @@ def _begin_linear(network: _Network, asked: Asked) -> None:
 
 
 def _drawn(
-    transitions: Transitions,
+    transitions: EpisodeTransitions,
     question: str,
     episodes: IntArray,
     count: int,
     rng: np.random.Generator,
-) -> Asked:
+) -> AskedTransitions:
     """A question about so many transitions of these episodes, at most."""
     steps, number = transitions.steps_of(episodes)
     if len(steps) > count:

@@ -44,7 +44,7 @@ class Column(NamedTuple):
         return f"{self.modality}[{self.feature}]"
 
 
-class Asked(NamedTuple):
+class AskedTransitions(NamedTuple):
     """Transitions as numbers.
 
     Attributes:
@@ -57,12 +57,12 @@ class Asked(NamedTuple):
     answers: Floats32
     known: BoolArray
 
-    def rows(self, chosen: IntArray) -> Asked:
+    def rows(self, chosen: IntArray) -> AskedTransitions:
         """Some of them."""
-        return Asked(self.inputs[chosen], self.answers[chosen], self.known[chosen])
+        return AskedTransitions(self.inputs[chosen], self.answers[chosen], self.known[chosen])
 
 
-class Transitions:
+class EpisodeTransitions:
     """Consecutive steps of episodes.
 
     Args:
@@ -96,7 +96,7 @@ class Transitions:
         before = np.cumsum(counts) - counts
         return starts[number] + np.arange(counts.sum()) - before[number], number
 
-    def ask(self, question: str, steps: IntArray, episodes: IntArray) -> Asked:
+    def ask(self, question: str, steps: IntArray, episodes: IntArray) -> AskedTransitions:
         """A question about steps of some episodes."""
         first, last = self.dataset.starts[episodes], self.dataset.ends[episodes] - 1
         has_before = (steps > first)[:, None]
@@ -113,14 +113,18 @@ class Transitions:
             acted_before, known_before = self._actions_at(before)
             inputs = [*state, acted, acted_before * has_before]
             told = told & _whole(known_acted) & _whole(known_before)
-            return Asked(_joined(inputs), change, known_then & told)
+            return AskedTransitions(_joined(inputs), change, known_then & told)
         if question == WITHOUT_ACTIONS:
-            return Asked(_joined(state), change, known_then & told & ~_whole(known_acted))
+            return AskedTransitions(
+                _joined(state), change, known_then & told & ~_whole(known_acted)
+            )
         has_after = (steps + 1 < last)[:, None]
         after, known_after = self._states_at(np.minimum(steps + 2, last))
         future = self._change(then, after) * has_after
         told = told & _whole(known_then) & _whole(known_after)
-        return Asked(_joined([*state, change, future, has_after]), acted, known_acted & told)
+        return AskedTransitions(
+            _joined([*state, change, future, has_after]), acted, known_acted & told
+        )
 
     def _scale(self, rng: np.random.Generator) -> None:
         """Middle and deviation of each column, and how far each state usually changes."""
