@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mtm.data.modalities import Modality
     from mtm.data.normalizer import Normalizer
     from mtm.data.trajectories import Metadata, TrajectoryDataset
+    from mtm.evaluation.doctor.examine import doctor
     from mtm.evaluation.evaluate import EvalConfig, evaluate
     from mtm.inference.encoders import StateActionEncoder, StateEncoder
     from mtm.inference.queries import (
@@ -82,6 +83,7 @@ _HOMES = {
     "rollout": "mtm.control.rollout",
     "evaluate": "mtm.evaluation.evaluate",
     "EvalConfig": "mtm.evaluation.evaluate",
+    "doctor": "mtm.evaluation.doctor.examine",
     # Errors
     "MTMError": "mtm.core.errors",
     "ConfigError": "mtm.core.errors",
@@ -117,6 +119,7 @@ __all__ = [
     "TrajectoryDataset",
     "behavior_cloning",
     "deploy",
+    "doctor",
     "evaluate",
     "forward_dynamics",
     "impute",

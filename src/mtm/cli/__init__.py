@@ -20,6 +20,7 @@ VERBS = {
     "predict": ("mtm.cli.predict", "given these modalities of a file, what are those?"),
     "relabel": ("mtm.cli.relabel", "fill what data lack, and say how far the labels may be off"),
     "export": ("mtm.cli.export", "write a run's capabilities as files that need no PyTorch"),
+    "doctor": ("mtm.cli.doctor", "find faulty episodes of a data set"),
     "report": ("mtm.cli.report", "write an HTML page of a run"),
     "studio": ("mtm.cli.studio", "click tokens in a browser, see the model answer"),
     "pack": ("mtm.cli.pack", "a run as one file, for others to load"),

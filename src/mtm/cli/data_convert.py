@@ -10,9 +10,11 @@ from pathlib import Path
 import tyro
 
 from mtm.cli.parsing import parse
+from mtm.core.errors import ConfigError
 from mtm.core.escaping import say
 from mtm.core.reading import Reading
 from mtm.data import loading
+from mtm.data.leaving_out import LeftOut
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.data.writing import Notes, place_of, with_rate, write
 
@@ -34,6 +36,8 @@ class Arguments:
     """Steps of a second, which LeRobot needs to know, where the data do not say it."""
     isolated: bool = False
     """Read in a child process, for files from elsewhere; all of it is in memory then."""
+    without: Path | None = None
+    """A list of episodes to leave out, as mtm doctor --without writes it."""
 
 
 def main(words: Sequence[str]) -> None:
@@ -41,7 +45,14 @@ def main(words: Sequence[str]) -> None:
     arguments = parse(Arguments, words, "mtm data convert")
     began = time.perf_counter()
     parts: Iterable[TrajectoryDataset] = loading.load_parts(arguments.source, arguments.reading)
-    if arguments.isolated:
+    if arguments.without is not None:
+        if arguments.isolated:
+            raise ConfigError(
+                "--without goes with a plain reading: convert with --isolated first, then the "
+                "store with --without."
+            )
+        parts = LeftOut.read(arguments.without).parts(arguments.source, arguments.reading)
+    elif arguments.isolated:
         parts = [loading.load(arguments.source, arguments.reading, isolated=True)]
     counts = [0, 0]
     write(

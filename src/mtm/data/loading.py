@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -91,7 +91,7 @@ def load(
         return load_isolated(spec, reading)
     origin = Origin(absolute(spec), reading)
     folder = _folder_of_files(spec)
-    if folder is not None and streaming.is_large(files := data_files(folder)):
+    if folder is not None and streaming.is_large(files := _files_below(folder)):
         made = streaming.through_store(folder, files, reading, lambda: load_parts(spec, reading))
         return made.with_metadata(origin=origin)
     parts = list(load_parts(spec, reading))
@@ -172,8 +172,15 @@ def load_available(spec: DataSpec, reading: Reading = AS_IT_IS) -> TrajectoryDat
     return _despite_lack(lambda narrower: load(spec, narrower), reading)[0]
 
 
-def load_parts(spec: DataSpec, reading: Reading = AS_IT_IS) -> Iterator[TrajectoryDataset]:
+def load_parts(
+    spec: DataSpec, reading: Reading = AS_IT_IS, without: Collection[str] = ()
+) -> Iterator[TrajectoryDataset]:
     """Load what a spec names, file by file, so that one at a time is in memory.
+
+    Args:
+        spec: As for `load`.
+        reading: As for `load`.
+        without: Files of a directory that are not read, as `data_files` names them.
 
     Raises:
         DataError: As `load`.
@@ -194,7 +201,7 @@ def load_parts(spec: DataSpec, reading: Reading = AS_IT_IS) -> Iterator[Trajecto
     elif lerobot.is_lerobot(path):
         yield from lerobot.load_folder(path, reading)
     elif path.is_dir():
-        yield from _load_directory(path, reading)
+        yield from _load_directory(path, reading, without)
     elif colon and "/" not in prefix:
         raise DataError(unknown("prefix of a data set", prefix, PREFIXES | IN_PARTS))
     else:
@@ -204,7 +211,15 @@ def load_parts(spec: DataSpec, reading: Reading = AS_IT_IS) -> Iterator[Trajecto
         )
 
 
-def data_files(folder: Path) -> list[Path]:
+def data_files(spec: DataSpec) -> dict[str, Path]:
+    """The files of a directory of data files, by their names within it; none for other specs."""
+    folder = _folder_of_files(spec)
+    if folder is None or lerobot.is_lerobot(folder):
+        return {}
+    return {file.relative_to(folder).as_posix(): file for file in _files_below(folder)}
+
+
+def _files_below(folder: Path) -> list[Path]:
     """The data files of a folder and of those below it, in order."""
     return sorted(file for file in folder.rglob("*") if file.suffix in SUFFIXES)
 
@@ -233,14 +248,17 @@ def _load_file(path: Path, reading: Reading) -> TrajectoryDataset:
     return SUFFIXES[path.suffix](path, reading)
 
 
-def _load_directory(path: Path, reading: Reading) -> Iterator[TrajectoryDataset]:
+def _load_directory(
+    path: Path, reading: Reading, without: Collection[str]
+) -> Iterator[TrajectoryDataset]:
     """All files, in order; every file that is at fault is told, not just the first.
 
     A file may lack a modality that the reading names; all files together may not.
     """
-    files = data_files(path)
+    files = [file for name, file in data_files(path).items() if name not in without]
     if not files:
-        raise DataError(f"{path} holds no data file; allowed are {', '.join(SUFFIXES)}.")
+        left = " that is not left out" if without else ""
+        raise DataError(f"{path} holds no data file{left}; allowed are {', '.join(SUFFIXES)}.")
     faults: list[str] = []
     lacks: list[dict[str, str]] = []
     for file in files:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,6 +76,39 @@ def write_report(
         return _write(run, out, say, data)
 
 
+def png_of(figure: Figure) -> bytes:
+    """A picture as a PNG file."""
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=110)
+    return data.getvalue()
+
+
+def html_of(
+    template: str, sections: Sequence[Section], pictures: Mapping[str, bytes], **words: object
+) -> str:
+    """A page; whatever comes from data, a path or an environment is escaped.
+
+    Args:
+        template: A file of this package that extends `base.html.j2`.
+        sections: Its parts.
+        pictures: PNG files by the names of sections.
+        **words: What the template asks for besides.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    templates = Environment(
+        loader=PackageLoader("mtm.evaluation.report", package_path=""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+    )
+    return templates.get_template(template).render(
+        sections=sections,
+        pictures={name: base64.b64encode(png).decode() for name, png in pictures.items()},
+        **words,
+    )
+
+
 def _write(run: Run, out: Path, say: Callable[[str], None], data: DataSpec | None) -> Path:
     """Draw and write all of it."""
     sections = [_training(run, say)]
@@ -86,7 +119,7 @@ def _write(run: Run, out: Path, say: Callable[[str], None], data: DataSpec | Non
     else:
         sections += _predictions(run, held_out, say)
     sections += _acting(run, say)
-    pictures = {s.name: _png(s.figure) for s in sections if s.figure is not None}
+    pictures = {s.name: png_of(s.figure) for s in sections if s.figure is not None}
     for name, png in pictures.items():
         write_atomically(out / f"{name}.png", png)
     page = out / "report.html"
@@ -167,27 +200,13 @@ def _numbers(run: Run, result: dict[str, Any], say: Callable[[str], None]) -> li
     return sections
 
 
-def _png(figure: Figure) -> bytes:
-    data = io.BytesIO()
-    figure.savefig(data, format="png", dpi=110)
-    return data.getvalue()
-
-
 def _html(run: Run, sections: list[Section], pictures: dict[str, bytes]) -> str:
-    """The page; whatever comes from data, a path or an environment is escaped."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    templates = Environment(
-        loader=PackageLoader("mtm.evaluation.report", package_path=""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-    )
     data = run.description.data
-    return templates.get_template(TEMPLATE).render(
+    return html_of(
+        TEMPLATE,
+        sections,
+        pictures,
         title=run.path.name,
         steps=data["steps"],
         source=short(data["spec"]),
-        sections=sections,
-        pictures={name: base64.b64encode(png).decode() for name, png in pictures.items()},
     )
