@@ -20,6 +20,7 @@ from mtm.core.randomness import Purpose, generator
 from mtm.data.modalities import BoolArray, IntArray
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.evaluation.doctor.transitions import AskedTransitions, Column, EpisodeTransitions
+from mtm.training.threads import restored_threads
 
 Floats = NDArray[np.float64]
 
@@ -93,12 +94,14 @@ class QuickModel:
         self._networks: dict[tuple[str, int], _Network] = {}
         self._usual: dict[tuple[str, int], Floats] = {}
 
+    @restored_threads()
     def learn(self, tell: Callable[[int], None] = lambda done: None) -> None:
         """Train all networks.
 
         Args:
             tell: Told how many of `updates` are done.
         """
+        torch.set_num_threads(1)  # so small that they are slower on several
         for question in self.transitions.questions:
             for half in (0, 1):
                 number = len(self._networks)
