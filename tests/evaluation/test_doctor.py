@@ -295,7 +295,7 @@ def test_without_a_model_the_checks_are_made(tmp_path: Path, capsys) -> None:
 @pytest.mark.usefixtures("_few_updates")
 def test_the_surprise_of_a_run_counts_as_well(tiny: TrainConfig, out: Path) -> None:
     data = builtin.point_mass(30, 20)
-    run = mtm.train(data, tiny, out, silent=True)
+    run = mtm.train(data, tiny, out, device=mtm.DeviceConfig(threads=1), silent=True)
     found = mtm.doctor(data, run, silent=True)
     told = [c for c in found.channels if c.what == "surprises the run"]
     assert [c.subject for c in told] == ["states", "returns", "actions"]
