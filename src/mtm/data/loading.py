@@ -226,7 +226,10 @@ def _files_below(folder: Path) -> list[Path]:
 
 def _folder_of_files(spec: DataSpec) -> Path | None:
     """The folder that a spec names, if its files are read one by one."""
-    path = Path(os.fspath(spec).removeprefix("lerobot:")).expanduser()
+    text = os.fspath(spec)
+    if text.partition(":")[0] in PREFIXES and ":" in text:
+        return None
+    path = Path(text.removeprefix("lerobot:")).expanduser()
     if not path.is_dir() or store.is_store(path) or exorl.is_exorl(path):
         return None
     return path
