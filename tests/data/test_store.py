@@ -136,15 +136,16 @@ def test_nothing_is_left_of_a_store_that_failed(
 def test_a_store_is_on_disk_before_it_has_its_name(
     with_gaps: TrajectoryDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flushed = set()
+    before, after = set(), set()
 
     def fsync(descriptor: int) -> None:
-        assert not (tmp_path / "store").exists()
-        flushed.add(os.fstat(descriptor).st_ino)
+        named = (tmp_path / "store").exists()
+        (after if named else before).add(os.fstat(descriptor).st_ino)
 
     monkeypatch.setattr(os, "fsync", fsync)
     write_store([with_gaps], tmp_path / "store", "log")
-    assert {file.stat().st_ino for file in (tmp_path / "store").iterdir()} <= flushed
+    assert {file.stat().st_ino for file in (tmp_path / "store").iterdir()} <= before
+    assert tmp_path.stat().st_ino in after
 
 
 def test_two_processes_do_not_share_an_unfinished_store(
