@@ -72,6 +72,10 @@ def demands() -> Iterator[tuple[str, str | None, str | None]]:
 def value_of(module: str, node: ast.expr) -> str | None:
     if isinstance(node, ast.Constant):
         return str(node.value)
+    if isinstance(node, ast.Attribute):  # of another module
+        assert isinstance(node.value, ast.Name)
+        other = getattr(importlib.import_module(module), node.value.id)
+        return str(getattr(other, node.attr))
     assert isinstance(node, ast.Name)
     return getattr(importlib.import_module(module), node.id, None)
 
