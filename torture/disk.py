@@ -37,10 +37,8 @@ def disk(
 ) -> list[Row]:
     """Every verb that writes, on bad disks."""
     rows = []
-    with material(warm) as known:
+    with material(warm, only) as known:
         for name, verb in known.items():
-            if only and name not in only:
-                continue
             for what, cause in (("full", _full), ("read-only", _read_only), ("cut off", _cut)):
                 row = Row("disk", f"{what}: {name}")
                 if cause is not _cut and os.geteuid():

@@ -38,10 +38,8 @@ def together(
         say(row)
         rows.append(row)
 
-    with material(warm) as known:
+    with material(warm, only) as known:
         for name, verb in known.items():
-            if only and name not in only:
-                continue
             row = Row("together", f"{name}, twice into one place")
             with timed(row):
                 _twice(warm, verb, cases, row)

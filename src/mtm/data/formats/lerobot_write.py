@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,16 +179,15 @@ def _bookkeeping(length: int, episode: int, first: int, fps: float) -> Columns:
     }
 
 
-class _Frames:
-    """The files of frames: one after the other, none much larger than LeRobot's own."""
+_P = TypeVar("_P", bound="_Pending")
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._pending: list[Any] = []
-        self._rows = self._bytes = self._file = 0
-        self._writer: Any = None
 
-    def __enter__(self) -> _Frames:
+class _Pending:
+    """What is written to Parquet some at a time; the rest at the end, unless there was an error."""
+
+    _writer: Any = None
+
+    def __enter__(self: _P) -> _P:
         return self
 
     def __exit__(
@@ -201,6 +200,19 @@ class _Frames:
             self._flush()
         if self._writer is not None:
             self._writer.close()
+
+    def _flush(self) -> None:
+        """Write what is pending."""
+        raise NotImplementedError
+
+
+class _Frames(_Pending):
+    """The files of frames: one after the other, none much larger than LeRobot's own."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._pending: list[Any] = []
+        self._rows = self._bytes = self._file = 0
 
     def add(self, columns: Columns) -> tuple[int, int]:
         """Take the frames of an episode; returns the chunk and the file that they get into."""
@@ -228,27 +240,12 @@ class _Frames:
         self._pending, self._rows = [], 0
 
 
-class _Rows:
+class _Rows(_Pending):
     """A file with a row per episode, written some at a time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._pending: list[dict[str, Any]] = []
-        self._writer: Any = None
-
-    def __enter__(self) -> _Rows:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:
-            self._flush()
-        if self._writer is not None:
-            self._writer.close()
 
     def add(self, row: dict[str, Any]) -> None:
         """Take one more episode."""
