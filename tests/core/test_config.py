@@ -208,6 +208,8 @@ PAPER: dict[str, Any] = {
     "model.residual": False,
     "model.predict_variance": False,
     "optimizer.clip_norm": 0.0,
+    "optimizer.final_share": 0.0,
+    "optimizer.averaged_share": 0.0,
     # How often something is written, which changes nothing that is learned.
     "validate_every": 5000,
     "checkpoint_every": 5000,
@@ -225,7 +227,6 @@ SHARED: dict[str, Any] = {
     "model.members": 1,
     "model.values": 0.0,
     "optimizer.betas": (0.9, 0.999),
-    "optimizer.final_learning_rate": 0.0,
     "visible_fraction": (0.4, 1.0),
     "mask_weights": {},
     "returns.kind": "average",

@@ -512,7 +512,7 @@ def test_runs_of_older_formats_are_read_and_resumed(point_mass, tiny, out) -> No
     old = replace(
         tiny,
         model=replace(tiny.model, predict_variance=False),
-        optimizer=replace(tiny.optimizer, name="adamw"),
+        optimizer=replace(tiny.optimizer, name="adamw", final_share=0.0, averaged_share=0.0),
         complete_share=0.0,
         whole_modalities=0.0,
         action_loss="squared",
@@ -523,6 +523,9 @@ def test_runs_of_older_formats_are_read_and_resumed(point_mass, tiny, out) -> No
     del plain["train"]["action_loss"]
     del plain["train"]["model"]["predict_variance"]  # `spread` until format 4, unsaid in the first
     del plain["train"]["optimizer"]["name"]
+    del plain["train"]["optimizer"]["averaged_share"]
+    plain["train"]["optimizer"]["final_learning_rate"] = 0.0
+    del plain["train"]["optimizer"]["final_share"]
     plain["train"]["complete_share"] = None
     del plain["train"]["whole_modalities"]
     file.write_text(json.dumps(plain | {"format": 1}))
@@ -531,7 +534,7 @@ def test_runs_of_older_formats_are_read_and_resumed(point_mass, tiny, out) -> No
 
 
 def test_learning_rate_is_a_function_of_the_step() -> None:
-    config = OptimizerConfig(learning_rate=1.0, final_learning_rate=0.1, warmup_steps=10)
+    config = OptimizerConfig(learning_rate=1.0, final_share=0.1, warmup_steps=10)
     rates = [learning_rate(step, 110, config) for step in range(111)]
     assert rates[0] == pytest.approx(0.1)
     assert rates[9] == rates[10] == pytest.approx(1.0)

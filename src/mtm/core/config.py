@@ -36,10 +36,12 @@ from mtm.core.validators import (
 # Not 16-mixed: its gradients are clipped while still scaled up, and no checkpoint has its scale.
 Precision = Literal["32-true", "bf16-mixed", "bf16-true", "64-true"]
 
-
 MaskPer = Literal["sample", "batch"]
 LossOn = Literal["wanted", "all", "hidden"]
 ActionLoss = Literal["absolute", "squared"]
+
+COUNTED = ("steps", "batch_size", "validation_segments", "validate_every", "checkpoint_every")
+COUNTED += ("keep_checkpoints", "log_every")
 
 CUSTOM_MASK = "custom"
 """What a run says whose mask was a function of the user's own."""
@@ -152,8 +154,10 @@ class OptimizerConfig:
     """Muon for the matrices between features and AdamW for the rest, or AdamW for everything."""
     learning_rate: float = 3e-3
     """Highest learning rate, reached after the warm-up."""
-    final_learning_rate: float = 0.0
-    """Learning rate at the last step."""
+    final_share: float = 0.25
+    """Share of the highest learning rate that is left at the last step."""
+    averaged_share: float = 0.3
+    """Share of the steps, the last ones, whose weights are averaged; 0: the last weights count."""
     warmup_steps: int = 200
     """Steps of linear warm-up; the rest is cosine decay, so let there be a rest."""
     weight_decay: float = 0.3
@@ -170,7 +174,8 @@ class OptimizerConfig:
         """Everything that is wrong."""
         ranges = {
             "learning_rate": POSITIVE,
-            "final_learning_rate": NOT_NEGATIVE,
+            "final_share": SHARE,
+            "averaged_share": SHARE,
             "warmup_steps": COUNT_OR_NONE,
             "weight_decay": NOT_NEGATIVE,
             "clip_norm": NOT_NEGATIVE,
@@ -253,13 +258,7 @@ class TrainConfig:
 
     def faults(self) -> list[str]:
         """Everything that is wrong; the parts have reported their own."""
-        counts = dict.fromkeys(
-            (
-                *("steps", "batch_size", "validation_segments", "validate_every"),
-                *("checkpoint_every", "keep_checkpoints", "log_every"),
-            ),
-            COUNT,
-        )
+        counts = dict.fromkeys(COUNTED, COUNT)
         shares = {
             "validation_fraction": SHARE_BELOW_ALL,
             "complete_share": SHARE,
@@ -341,8 +340,7 @@ class DeviceConfig:
     precision: Precision = "32-true"
     """Of weights and arithmetic (true), or of arithmetic alone (mixed); a run keeps to its own."""
     threads: int | None = None
-    """CPU threads per process; None: this machine's cores shared out among its processes. Another
-    number rounds differently."""
+    """CPU threads per process, which round by number; None: this machine's cores, shared out."""
 
     def __post_init__(self) -> None:
         faults = outside(self, "", dict.fromkeys(("devices", "num_nodes", "threads"), COUNT))
@@ -380,6 +378,8 @@ PRESETS: dict[str, TrainConfig] = {
         optimizer=OptimizerConfig(
             name="adamw",
             learning_rate=1e-4,
+            final_share=0.0,
+            averaged_share=0.0,
             warmup_steps=40_000,
             weight_decay=0.01,
             clip_norm=0.0,

@@ -1,8 +1,9 @@
 """Checkpoints: complete, atomic, safe.
 
     RUN/checkpoints/step-000004000/
-        model.safetensors       the weights
-        optimizer.safetensors   the optimizers' averages
+        model.safetensors       the weights that a run answers with
+        optimizer.safetensors   what else training goes on with: the optimizers' averages, and the
+                                latest weights where the model's are a mean of several steps
         state.json              step, validation, digests of the two files and of itself
 
 A checkpoint is written under a temporary name, flushed to disk and renamed, so a directory with a
@@ -33,6 +34,8 @@ from mtm.core.plain_data import MALFORMED, digest_of, parse_object, read_object,
 Which = Literal["last", "best"]
 MODEL_FILE, OPTIMIZER_FILE = "model.safetensors", "optimizer.safetensors"
 STATE_FILE = "state.json"
+BESIDE = "average/"
+"""What names begin with, beside the optimizers' averages, that belong to an average of weights."""
 
 DAMAGE = (OSError, *MALFORMED, safetensors.SafetensorError)
 """What reading a damaged checkpoint raises."""
@@ -158,12 +161,12 @@ def decode(files: Mapping[str, bytes]) -> Checkpoint:
     return Checkpoint(_state(plain), model, {})
 
 
-def restore(folder: Path, network: nn.Module, *optimizers: torch.optim.Optimizer) -> State:
+def restore(folder: Path, network: nn.Module, *optimizers: torch.optim.Optimizer) -> Checkpoint:
     """Fill a network and its optimizers from the last checkpoint of which all is sound."""
     saved = load(folder)
     network.load_state_dict(saved.model)
     restore_optimizers(optimizers, saved.optimizer)
-    return saved.state
+    return saved
 
 
 def steps(folder: Path) -> list[int]:
@@ -227,8 +230,9 @@ def restore_optimizers(
     """
     entries: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
-        number, key = name.split(".")
-        entries.setdefault(int(number), {})[key] = tensor
+        if not name.startswith(BESIDE):
+            number, key = name.split(".")
+            entries.setdefault(int(number), {})[key] = tensor
     first = 0
     for optimizer in optimizers:
         mine = range(first, first + _parameters(optimizer))

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from mtm.core.config import Precision
 from mtm.core.errors import RunError, unknown
 
-FORMAT = 6
+FORMAT = 7
 """Version of a run's directory; raised when an old reader could not read a new run."""
 
 
@@ -40,6 +40,11 @@ def run_settings(description: Mapping[str, Any]) -> dict[str, Any]:
         settings["whole_modalities"] = 0.0
     if written < 6:  # the mean of recorded actions was learned
         settings["action_loss"] = "squared"
+    if written < 7:  # the last weights counted, and the learning rate ended where it said
+        optimizer = {**settings["optimizer"]}
+        final, highest = optimizer.pop("final_learning_rate", 0.0), optimizer.get("learning_rate")
+        share = min(final / highest, 1.0) if _are_numbers(final, highest) and highest else 0.0
+        settings["optimizer"] = optimizer | {"final_share": share, "averaged_share": 0.0}
     return modern_settings(settings) if written < 5 else settings
 
 
@@ -73,6 +78,10 @@ def _replace_pairs(table: dict[str, Any], key: str, read: Callable[[str], Any]) 
     if isinstance(words, list) and all(isinstance(word, str) for word in words):
         parts = (word.partition("=") for word in words)
         table[key] = {name: read(value) for name, _, value in parts}
+
+
+def _are_numbers(*values: object) -> bool:
+    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
 
 def _number(text: str) -> float | str:

@@ -37,6 +37,7 @@ from mtm.training.scaffold import Look, Schedule, Trainer
 from mtm.training.trackers import MetricsFile, TensorBoard, Tracker, WeightsAndBiases
 from mtm.training.validation import Validator
 from mtm.training.values import expectile_losses
+from mtm.training.weight_average import WeightAverage
 
 EXTRA_COLUMNS = ("gradient_norm", "learning_rate", "segments_per_second", "seconds")
 
@@ -159,6 +160,9 @@ class MaskedTrainer(Trainer):
         self.optimizers = make_optimizers(self.network, config.optimizer)
         # From here on, the network has the precision that is saved.
         self.model, *self.wrapped = fabric.setup(MaskedForward(self.network), *self.optimizers)
+        if config.optimizer.averaged_share:
+            before = config.steps - round(config.optimizer.averaged_share * config.steps)
+            self.average = WeightAverage(self.network, after=before)
         rank, processes = fabric.global_rank, fabric.world_size
         make = BatchMaker(description, segments, mask, rank=rank, processes=processes)
         self.inputs = made_for(fabric.device, make, config.steps)

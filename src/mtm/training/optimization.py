@@ -35,7 +35,7 @@ def learning_rate(step: int, steps: int, config: OptimizerConfig) -> float:
     if step < config.warmup_steps:
         return config.learning_rate * (step + 1) / config.warmup_steps
     done = (step - config.warmup_steps) / max(steps - config.warmup_steps, 1)
-    low, high = config.final_learning_rate, config.learning_rate
+    low, high = config.final_share * config.learning_rate, config.learning_rate
     return low + (high - low) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
 
 

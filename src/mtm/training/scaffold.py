@@ -13,7 +13,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from mtm.core.terminal import PlainConsole
 from mtm.runs import checkpoint
 from mtm.runs.checkpoint import State
 from mtm.training.trackers import Tracker
+from mtm.training.weight_average import WeightAverage
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -78,6 +79,7 @@ class Trainer(ABC):
         schedule: When to do what.
         network: Its state is all that training changes, besides the optimizers'.
         optimizers: What they have averaged is saved and restored too.
+        average: Of the network's last weights, which is measured and saved in their place.
     """
 
     title = "training"
@@ -92,6 +94,7 @@ class Trainer(ABC):
     schedule: Schedule
     network: nn.Module
     optimizers: Sequence[torch.optim.Optimizer]
+    average: WeightAverage | None = None
 
     @abstractmethod
     def step(self, step: int) -> None:
@@ -178,7 +181,10 @@ class Loop:
         if self.is_first:
             checkpoint.remove_leftovers(self.folder)
         if resume and checkpoint.steps(self.folder):  # none: it was stopped before its first one
-            state = checkpoint.restore(self.folder, trainer.network, *trainer.optimizers)
+            saved = checkpoint.restore(self.folder, trainer.network, *trainer.optimizers)
+            state = saved.state
+            if trainer.average is not None:
+                trainer.average.restore(state.step, saved.optimizer)
         self.start = state.step
         self.trackers = trainer.trackers(out, state.step) if self.is_first else []
         self.clock = Clock(state.seconds)
@@ -197,6 +203,8 @@ class Loop:
             self.clock.resume()
             for step in range(self.start + 1, last + 1):
                 trainer.step(step - 1)
+                if trainer.average is not None:
+                    trainer.average.add(step)
                 progress.at(step)
                 stopping = stop_requested(step)
                 is_last = step == last
@@ -219,7 +227,8 @@ class Loop:
         self, step: int, look: Look, progress: StepProgress, measure: bool, save: bool
     ) -> None:
         """Measure, hand a row to the trackers, and save."""
-        measured = self.trainer.measure(step) if measure else {}
+        with self._answering():
+            measured = self.trainer.measure(step) if measure else {}
         self._check_held_out(step, measured)
         notice = self.trainer.notice(measured) if measured else None
         if notice is not None:
@@ -276,10 +285,18 @@ class Loop:
         )
 
     def _save(self, step: int, measured: dict[str, float]) -> None:
-        averages = checkpoint.optimizer_tensors(*self.trainer.optimizers)
+        beside = checkpoint.optimizer_tensors(*self.trainer.optimizers)
+        if self.trainer.average is not None:
+            beside |= self.trainer.average.tensors()
         state = State(step, self._seconds, measured)
-        checkpoint.save(self.folder, state, self.trainer.network.state_dict(), averages)
+        with self._answering():
+            checkpoint.save(self.folder, state, self.trainer.network.state_dict(), beside)
         checkpoint.prune(self.folder, self.trainer.schedule.keep)
+
+    def _answering(self) -> AbstractContextManager[None]:
+        """The network has the weights that the run is to answer with."""
+        average = self.trainer.average
+        return nullcontext() if average is None else average.in_place()
 
     @property
     def _seconds(self) -> float:

@@ -162,12 +162,11 @@ def _make_validator(
 
 
 def _warn_of_warmup(config: TrainConfig) -> None:
-    warmup, final = config.optimizer.warmup_steps, config.optimizer.final_learning_rate
+    warmup = config.optimizer.warmup_steps
     if warmup >= config.steps:
         warnings.warn(
             f"optimizer.warmup_steps {warmup:,} is not below steps {config.steps:,}: the learning "
-            f"rate only rises and never comes down to final_learning_rate {final:g}. A tenth of "
-            "the steps would do.",
+            "rate only rises and never comes down again. A tenth of the steps would do.",
             stacklevel=3,
         )
 

@@ -38,6 +38,7 @@ class BC10(Learner):
         self._rates = OptimizerConfig(
             name="adamw",
             learning_rate=settings.learning_rate,
+            final_share=0.0,
             warmup_steps=settings.warmup_steps,
             weight_decay=settings.weight_decay,
         )

@@ -46,7 +46,7 @@ class TT(Learner):
         self._rates = OptimizerConfig(
             name="adamw",
             learning_rate=settings.learning_rate,
-            final_learning_rate=FINAL_SHARE * settings.learning_rate,
+            final_share=FINAL_SHARE,
             warmup_steps=settings.warmup_steps,
         )
 
