@@ -27,9 +27,9 @@ EPISODES, LENGTH = 30, 20
 Episodes = list[dict[str, np.ndarray]]
 
 
-def recording(clock: bool = False) -> Episodes:
-    data = builtin.point_mass(EPISODES, LENGTH)
-    episodes = [data.episode(e) for e in range(EPISODES)]
+def recording(clock: bool = False, count: int = EPISODES) -> Episodes:
+    data = builtin.point_mass(count, LENGTH)
+    episodes = [data.episode(e) for e in range(count)]
     for episode in episodes:
         if clock:
             episode["time"] = np.linspace(0, 1.9, LENGTH, dtype=np.float32)
@@ -137,6 +137,22 @@ def test_actions_that_are_often_at_their_limits_deserve_a_look() -> None:
     told = [fault for fault in faults_of(episodes) if fault.check == "saturated"]
     assert {fault.feature for fault in told} == {0, 1}
     assert all(fault.weight == 0 and "of all steps" in fault.what for fault in told)
+
+
+def test_a_sensor_that_clips_in_some_episodes_is_not_stuck() -> None:
+    episodes = recording(count=60)
+    for e in (3, 8, 21):
+        episodes[e]["states"][6:15, 2] = 10.0  # where its range ends
+        episodes[e]["states"][5, 2] = episodes[e]["states"][15, 2] = 9.5
+    assert not [fault for fault in faults_of(episodes) if fault.check == "stuck"]
+
+
+def test_a_sensor_that_is_dead_all_along_is_stuck_however_many_are() -> None:
+    episodes = recording()
+    for e in (4, 8, 21):
+        episodes[e]["states"][:, 2] = -9.0
+    told = {fault.episode for fault in faults_of(episodes) if fault.check == "stuck"}
+    assert told == {4, 8, 21}
 
 
 def test_no_numbers_that_were_read_as_gaps_are_told_unless_the_user_said_so() -> None:

@@ -32,6 +32,8 @@ TIMES_USUAL = 3.0
 """So many times what is usual is a fault."""
 JUMP = 4.0
 """A change is a jump if it is so many times the usual largest change of an episode."""
+CLIPPED = 0.02
+"""The share of the episodes that reach the end of a sensor's range, where it clips."""
 SATURATED = 0.5
 """The share of an episode's steps that are at a limit, at least, to be told."""
 MOSTLY_SATURATED = 0.05
@@ -59,8 +61,8 @@ class Measured:
         change: The largest change from a step to the next, (E, F), and where it is.
         scale: What nine tenths of the magnitudes do not exceed, (E, F).
         limit: The share of the steps at a limit, (E, F), and where their longest stretch
-            begins. A limit is the least or the greatest value of all; of states, where a tenth of
-            the episodes reach it. What stays there is not stuck.
+            begins. A limit is the least or the greatest value of all; of states, where several
+            episodes reach it and leave it again. What stays there is not stuck.
     """
 
     run: IntArray
@@ -101,9 +103,11 @@ def measure(dataset: TrajectoryDataset, m: Modality) -> Measured:
         low, high = np.minimum(low, flat.min(axis=0)), np.maximum(high, flat.max(axis=0))
     reached = np.zeros((2, m.size))  # in how many episodes the least, and the greatest value
     for _, values, known in episodes_of(dataset, m):
-        reached += [(values[known] == end).any(axis=0) for end in (low, high)]
+        at = [values[known] == end for end in (low, high)]
+        # A sensor that is dead all along shows nothing of where its range ends.
+        reached += [here.any(axis=0) & ~(here.all(axis=0) & (m.role != "action")) for here in at]
     # A command at its end is clipped; a sensor may be dead.
-    fewest = 1 if m.role == "action" else max((1 - USUAL) * dataset.num_episodes, 2)
+    fewest = 1 if m.role == "action" else max(CLIPPED * dataset.num_episodes, 3)
     ends = zip(reached, (low, high), strict=True)
     low, high = (np.where(count >= fewest, end, np.nan) for count, end in ends)
     shape = (dataset.num_episodes, m.size)
