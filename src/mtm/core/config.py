@@ -40,8 +40,8 @@ MaskPer = Literal["sample", "batch"]
 LossOn = Literal["wanted", "all", "hidden"]
 ActionLoss = Literal["absolute", "squared"]
 
-COUNTED = ("steps", "batch_size", "validation_segments", "validate_every", "checkpoint_every")
-COUNTED += ("keep_checkpoints", "log_every")
+COUNTED = ["steps", "batch_size", "validation_segments", "validate_every", "checkpoint_every"]
+COUNTED += ["keep_checkpoints", "log_every"]
 
 CUSTOM_MASK = "custom"
 """What a run says whose mask was a function of the user's own."""
