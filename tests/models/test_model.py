@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,9 +17,15 @@ from mtm.models.dropout import drop
 from mtm.models.lines import between_visible
 from mtm.models.mtm import MTM
 from mtm.models.packing import Block, Expansion, Layout
-from mtm.training.losses import reconstruction_losses, weighed_distances, weighed_errors
+from mtm.training.losses import (
+    distances,
+    reconstruction_losses,
+    weighed_distances,
+    weighed_errors,
+    weighed_outliers,
+)
 
-ACTION_LOSSES = ("absolute", "squared")
+ACTION_LOSSES = ("cauchy", "absolute", "squared")
 MODALITIES = (
     Modality("states", (3,)),
     Modality("gripper", (), "discrete", 4),
@@ -302,35 +310,56 @@ def test_with_variances_sure_tokens_count_more_and_a_modality_as_much_as_before(
     torch.testing.assert_close(log_variance.grad, torch.zeros(2, 1), atol=1e-6, rtol=0)
 
 
-def test_of_hidden_actions_the_median_is_learned_of_all_else_the_mean() -> None:
-    """A quarter of the samples lie far from the others, as noise that is cut off at a bound."""
-    truth = torch.tensor([1.0, 1.0, 1.0, -3.0]).view(4, 1)
-    for weigh, expected in ((weighed_distances, 1.0), (weighed_errors, 0.0)):
+@pytest.mark.parametrize("weigh", [weighed_errors, weighed_distances, weighed_outliers])
+def test_variances_of_normal_errors_are_learned(weigh) -> None:
+    """Whatever distribution the loss takes them for; of Laplace's, a normal one has 4/pi."""
+    truth = 3 * torch.randn(20_000, 1, generator=torch.Generator().manual_seed(0))
+    log_variance = torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.Adam([log_variance], lr=0.05)
+    for _ in range(400):
+        optimizer.zero_grad()
+        surely = log_variance.expand(20_000, 1)
+        weigh(torch.zeros(20_000, 1), surely, truth, torch.tensor(1.0)).mean().backward()
+        optimizer.step()
+    expected = 9 * (4 / math.pi if weigh is weighed_distances else 1)
+    assert log_variance.exp().item() == pytest.approx(expected, rel=0.05)
+
+
+def test_of_hidden_actions_the_likely_is_learned_or_the_median_of_all_else_the_mean() -> None:
+    """More lie below than above the most likely one, as where noise is cut off at a bound."""
+    truth = torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0, -1.0, -2.0, -3.0, -4.0]).view(9, 1)
+    found = {}
+    for weigh in (weighed_outliers, weighed_distances, weighed_errors):
         value = torch.zeros(1, requires_grad=True)
         log_variance = torch.zeros(1, requires_grad=True)
         optimizer = torch.optim.Adam([value, log_variance], lr=0.02)
         for _ in range(800):
             optimizer.zero_grad()
-            guess, spread = value.expand(4, 1), log_variance.expand(4, 1)
-            weigh(guess, spread, truth, torch.tensor(1.0)).sum().backward()
+            guess, surely = value.expand(9, 1), log_variance.expand(9, 1)
+            weigh(guess, surely, truth, torch.tensor(1.0)).sum().backward()
             optimizer.step()
-        assert value.item() == pytest.approx(expected, abs=0.05)
+        found[weigh] = value.item()
+    assert found[weighed_errors] == pytest.approx(float(truth.mean()), abs=0.05)
+    assert found[weighed_distances] == pytest.approx(0.0, abs=0.05)
+    assert 0.4 < found[weighed_outliers] < 1
 
 
 def test_an_action_that_is_visible_is_copied_whatever_its_loss() -> None:
     model, values = make_model(), make_values()
     everything = torch.ones(B, T, M, dtype=torch.bool)
     losses = [losses_of(model, values, everything, everything, a)[0] for a in ACTION_LOSSES]
-    assert torch.equal(*losses)
+    assert torch.equal(losses[0], losses[1])
+    assert torch.equal(losses[0], losses[2])
     hidden = [losses_of(model, values, random_visible(), everything, a)[0] for a in ACTION_LOSSES]
-    assert torch.equal(hidden[0][:3], hidden[1][:3])  # actions are the last modality
-    assert not torch.equal(hidden[0][3], hidden[1][3])
+    for one, other in itertools.combinations(hidden, 2):
+        assert torch.equal(one[:3], other[:3])  # actions are the last modality
+        assert not torch.equal(one[3], other[3])
 
 
 def test_without_variances_distances_are_not_weighed() -> None:
     value, truth = torch.tensor([[[0.3, -0.1]]]), torch.zeros(1, 1, 2)
     expected = 2 * 2**0.5 * (torch.tensor([0.3, 0.1]).square() + 0.05**2).sqrt().mean()
-    torch.testing.assert_close(weighed_distances(value, None, truth, None)[0, 0], expected)
+    torch.testing.assert_close(distances(value, truth)[0, 0], expected)
 
 
 def test_processes_add_up_their_variances_once_per_step() -> None:

@@ -38,7 +38,7 @@ Precision = Literal["32-true", "bf16-mixed", "bf16-true", "64-true"]
 
 MaskPer = Literal["sample", "batch"]
 LossOn = Literal["wanted", "all", "hidden"]
-ActionLoss = Literal["absolute", "squared"]
+ActionLoss = Literal["cauchy", "absolute", "squared"]
 
 COUNTED = ["steps", "batch_size", "validation_segments", "validate_every", "checkpoint_every"]
 COUNTED += ["keep_checkpoints", "log_every"]
@@ -210,9 +210,9 @@ class TrainConfig:
     loss_on: LossOn = "wanted"
     """Tokens that the loss counts: those that the mask wants, which for random masks are all; all
     in any case; or only those that the mask hides."""
-    action_loss: ActionLoss = "absolute"
-    """Errors of hidden actions count as they are, which learns the median of what was recorded, or
-    squared, which learns the mean. Noise in recorded actions makes the mean too weak an action."""
+    action_loss: ActionLoss = "cauchy"
+    """Errors of hidden actions: with heavy tails, which learns about the likeliest action, as they
+    are (the median), or squared (the mean; if noise was cut off at a bound, too weak an action)."""
     visible_fraction: tuple[float, float] = (0.4, 1.0)
     """Range of the share that random masks leave visible."""
     whole_modalities: float = 0.5

@@ -5,9 +5,9 @@ off its numbers may be, training weighs the errors of hidden tokens by that: a n
 less about what to do than a clean one, and squared errors alone would listen to the noise. Visible
 tokens are copied, not guessed, and count as they are.
 
-Of a hidden action the median is learned, of everything else the mean. Recorded policies explore,
-and their noise is squashed into the bounds of the actions: its mean is too weak an action, its
-median is what the policy does without noise (docs/research-log).
+Of a hidden action the most likely value is learned, as near as heavy tails come to it, of
+everything else the mean. Recorded policies explore, and their noise is squashed into the bounds of
+the actions: its mean is too weak an action, and so, by less, is its median (docs/research-log).
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ from mtm.models.heads import Predictions
 
 ROUNDED = 0.05
 """Share of the predicted deviation over which the distance of an action is rounded off."""
+
+
+CAUCHY_SCALE = 0.3745
+"""The squared scale of the Cauchy distribution that fits normal errors best, over their variance.
+"""
 
 
 def token_errors(modality: Modality, prediction: Tensor, truth: Tensor) -> Tensor:
@@ -71,12 +76,12 @@ def reconstruction_losses(
         errors.append((torch.where(here, tokens, 0.0) * weight).sum() / whole)
         if m.kind == "continuous":
             value, log_variance = predictions.values[m.name], predictions.log_variances.get(m.name)
-            if m.role == "action" and action_loss == "absolute":
-                guessed = weighed_distances(value, log_variance, truth, usual.get(m.name))
+            weigh = ACTION_LOSSES[action_loss if m.role == "action" else "squared"]
+            if log_variance is not None:
+                guessed = weigh(value, log_variance, truth, usual[m.name])
                 tokens = torch.where(hidden[:, :, i], guessed, tokens)
-            elif log_variance is not None:
-                guessed = weighed_errors(value, log_variance, truth, usual[m.name])
-                tokens = torch.where(hidden[:, :, i], guessed, tokens)
+            elif weigh is not weighed_errors:
+                tokens = torch.where(hidden[:, :, i], distances(value, truth), tokens)
         losses.append((torch.where(here, tokens, 0.0) * weight).sum() / whole)
     return torch.stack(losses), torch.stack(errors).detach()
 
@@ -99,28 +104,40 @@ def weighed_errors(value: Tensor, log_variance: Tensor, truth: Tensor, usual: Te
     return _by_token(weight * surprise)
 
 
-def weighed_distances(
-    value: Tensor, log_variance: Tensor | None, truth: Tensor, usual: Tensor | None
-) -> Tensor:
+def weighed_distances(value: Tensor, log_variance: Tensor, truth: Tensor, usual: Tensor) -> Tensor:
     """The same with the likelihood of a Laplace distribution: distances in place of their squares.
 
     Near zero a distance is rounded off, over a twentieth of the deviation, so that its gradient
-    does not jump there.
-
-    Args:
-        value: (B, T, *shape).
-        log_variance: Of the value, same shape; None: 0, and nothing is weighed.
-        truth: Same shape.
-        usual: The mean variance of the modality's hidden tokens; None without log-variances.
+    does not jump there. Arguments and result are those of `weighed_errors`.
     """
-    away = (value - truth) ** 2
-    if log_variance is None or usual is None:
-        return 2 * math.sqrt(2) * _by_token((away + ROUNDED**2).sqrt())
     deviation = (log_variance / 2).exp()
     fixed = deviation.detach()
-    distance = (away + (ROUNDED * fixed) ** 2).sqrt()
+    distance = ((value - truth) ** 2 + (ROUNDED * fixed) ** 2).sqrt()
     surprise = 2 * math.sqrt(2) * distance / deviation + log_variance
     return _by_token(fixed * usual.sqrt() * surprise)
+
+
+def weighed_outliers(value: Tensor, log_variance: Tensor, truth: Tensor, usual: Tensor) -> Tensor:
+    """The same with the likelihood of a Cauchy distribution: what is far off hardly pulls.
+
+    Arguments and result are those of `weighed_errors`.
+    """
+    weight = (log_variance.detach().exp() * usual).sqrt() * CAUCHY_SCALE
+    away = (value - truth) ** 2 * torch.exp(-log_variance) / CAUCHY_SCALE
+    return _by_token(weight * (2 * torch.log1p(away) + log_variance))
+
+
+def distances(value: Tensor, truth: Tensor) -> Tensor:
+    """As `weighed_distances`, where the network does not say how far off it may be."""
+    return 2 * math.sqrt(2) * _by_token(((value - truth) ** 2 + ROUNDED**2).sqrt())
+
+
+ACTION_LOSSES: dict[ActionLoss, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
+    "cauchy": weighed_outliers,
+    "absolute": weighed_distances,
+    "squared": weighed_errors,
+}
+"""How errors of hidden actions count, where the network says how far off they may be."""
 
 
 def _usual_variances(

@@ -25,7 +25,7 @@ from mtm.models.mlp import MLP
 from mtm.research.baselines.learner import Learner
 from mtm.research.baselines.replay import Scaling
 from mtm.research.baselines.settings import AgentConfig
-from mtm.training.losses import weighed_distances
+from mtm.training.losses import distances
 from mtm.training.optimization import learning_rate
 
 
@@ -87,8 +87,7 @@ class BC10(Learner):
         truth, chosen = truth.to(self.device), self._predict(states)
         if self.config.bc10.action_loss == "squared":
             return {"actor": F.mse_loss(chosen, truth)}
-        distances = weighed_distances(chosen.unsqueeze(1), None, truth.unsqueeze(1), None)
-        return {"actor": distances.mean()}
+        return {"actor": distances(chosen.unsqueeze(1), truth.unsqueeze(1)).mean()}
 
     def policy(self, target: float | None) -> MemorylessPolicy:
         """Act by the current state; there is no return to ask for."""
