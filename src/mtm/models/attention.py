@@ -112,7 +112,8 @@ def attend_among(features: Tensor, tokens: int, heads: int) -> Tensor:
     D = features.shape[-1] // 3
     parts = features.view(-1, tokens, 3, heads, D // heads)
     if tokens == 2 and (torch.compiler.is_compiling() or len(parts) > FEW_PAIRS):
-        mixed = _attend_to_two(*parts.unbind(2), dim=1)
+        q, k, v = parts.unbind(2)  # (S, 2, H, D/H) each
+        mixed = _attend_to_two(q, k, v, dim=1)
     else:
         q, k, v = parts.permute(2, 0, 3, 1, 4).unbind()  # (S, H, tokens, D/H) each
         mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2)
