@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
-from mtm.control import policies
+from mtm.control import environment_pool, policies
+from mtm.control import rollout as rollout_module
 from mtm.control.rollout import rollout
 from mtm.core.errors import ConfigError
 from mtm.runs.run import Run
+from mtm.training.threads import restored_threads
 from mtm.training.train import train
 
 pytest.importorskip("gymnasium", reason="the extra `sim` is not installed")
@@ -120,6 +123,26 @@ def test_processes_change_nothing(run) -> None:
     there = rollout(several(run), ENV, episodes=3, seed=1, processes=2)
     for name in here:
         assert np.array_equal(here[name].returns, there[name].returns)
+
+
+def test_pytorch_leaves_cores_to_environments(monkeypatch) -> None:
+    """However many processes are asked for, as episodes must be the same; and only meanwhile."""
+    for module in (environment_pool, rollout_module):
+        monkeypatch.setattr(module, "available_cores", lambda: 3)
+    seen: list[int] = []
+
+    class Watching(Steady):
+        def act(self, states: np.ndarray) -> np.ndarray:
+            seen.append(torch.get_num_threads())
+            return super().act(states)
+
+    with restored_threads():
+        torch.set_num_threads(3)
+        for episodes in (63, 64, 96):  # of 32 for each process
+            rollout({"own": Watching()}, ENV, episodes=episodes, processes=1)
+            assert set(seen) == {{63: 3, 64: 1, 96: 1}[episodes]}
+            seen.clear()
+            assert torch.get_num_threads() == 3
 
 
 @pytest.mark.parametrize("processes", [1, 2])

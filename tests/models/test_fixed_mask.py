@@ -13,11 +13,13 @@ from torch import Tensor
 
 from mtm.core.config import ModelConfig
 from mtm.data.modalities import Modality
+from mtm.models.attention import FEW_PAIRS
 from mtm.models.fixed_mask import MOST_MASKS_KEPT, FixedMask, FixedMasks
+from mtm.models.fixed_parts import FEW_ROWS
 from mtm.models.heads import Predictions
 from mtm.models.members import Members
 from mtm.models.mtm import MTM
-from mtm.models.network import Network, make_network
+from mtm.models.network import Network, lay_out_for_answers, make_network
 from mtm.models.reference import predict_densely
 
 MODALITIES = (
@@ -36,12 +38,12 @@ def make(config: ModelConfig = CONFIG) -> Network:
     return make_network(MODALITIES, config).eval()
 
 
-def make_values(length: int = T) -> dict[str, Tensor]:
+def make_values(length: int = T, batch: int = B) -> dict[str, Tensor]:
     g = torch.Generator().manual_seed(1)
     return {
-        m.name: torch.randint(m.classes, (B, length), generator=g)
+        m.name: torch.randint(m.classes, (batch, length), generator=g)
         if m.kind == "discrete"
-        else torch.randn(B, length, *m.shape, generator=g)
+        else torch.randn(batch, length, *m.shape, generator=g)
         for m in MODALITIES
     }
 
@@ -100,9 +102,9 @@ def assert_same(found: Predictions, expected: Predictions) -> None:
             torch.testing.assert_close(mine[name], others[name], rtol=1e-5, atol=1e-5, msg=name)
 
 
-def compare(network: Network, visible: Tensor, wanted: Tensor) -> None:
-    values = make_values(len(visible))
-    shown, asked = (mask.expand(B, -1, -1) for mask in (visible, wanted))
+def compare(network: Network, visible: Tensor, wanted: Tensor, batch: int = B) -> None:
+    values = make_values(len(visible), batch)
+    shown, asked = (mask.expand(batch, -1, -1) for mask in (visible, wanted))
     with torch.no_grad():
         found = FixedMask(network, visible, wanted)(values)
         assert_same(found, expected_of(network(values, shown, asked), wanted))
@@ -115,6 +117,49 @@ def compare(network: Network, visible: Tensor, wanted: Tensor) -> None:
 @pytest.mark.parametrize("members", [1, 3])
 def test_it_answers_as_the_network_does(question: str, layers: int, members: int) -> None:
     compare(make(replace(CONFIG, decoder_layers=layers, members=members)), *QUESTIONS[question])
+
+
+@pytest.mark.parametrize("question", ["acting", "cloning", "every other state"])
+@pytest.mark.parametrize("batch", [1, 2, FEW_PAIRS, FEW_PAIRS + 1, FEW_ROWS, FEW_ROWS + 1])
+def test_it_does_so_for_batches_of_any_size(question: str, batch: int) -> None:
+    """Few rows and many are worked out in other ways."""
+    compare(make(), *QUESTIONS[question], batch=batch)
+    compare(lay_out_for_answers(make()), *QUESTIONS[question], batch=batch)
+
+
+def test_weights_that_lie_by_input_are_the_same_weights() -> None:
+    for members in (1, 2):
+        before = make(replace(CONFIG, members=members)).state_dict()
+        after = lay_out_for_answers(make(replace(CONFIG, members=members))).state_dict()
+        for name, weight in before.items():
+            assert torch.equal(after[name], weight)
+        wide = next(name for name in before if name.endswith("mlp_out.weight"))
+        assert after[wide].mT.is_contiguous()
+
+
+@pytest.mark.parametrize("question", ["acting", "cloning", "a visible token"])
+def test_asking_changes_nothing(question: str) -> None:
+    """Sums are made in the memory of what is no longer needed, and of nothing else."""
+    fixed, values = FixedMask(make(), *QUESTIONS[question]), make_values(batch=1)
+    given = {name: value.clone() for name, value in values.items()}
+    with torch.inference_mode():
+        first, second = fixed(values).values["actions"], fixed(values).values["actions"]
+    assert torch.equal(first, second)
+    assert all(torch.equal(given[name], values[name]) for name in given)
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_values_alone_are_the_same_values(members: int) -> None:
+    network = make(replace(CONFIG, members=members, predict_variance=True, values=0.9))
+    visible, wanted = QUESTIONS["everything"]
+    with torch.no_grad():
+        whole = FixedMask(network, visible, wanted).each(make_values())
+        alone = FixedMask(network, visible, wanted, values_only=True).each(make_values())
+    assert whole.log_variances
+    assert whole.expectiles
+    assert alone.log_variances == alone.expectiles == {}
+    for name in whole.values:
+        assert torch.equal(whole.values[name], alone.values[name])
 
 
 @pytest.mark.parametrize("question", QUESTIONS)

@@ -41,6 +41,11 @@ READY = b"the environment worker answers from here on\n"
 """First line of a worker; what Python printed on starting, as a sitecustomize may, precedes it."""
 
 
+def usual_processes(count: int) -> int:
+    """The processes that so many environments are shared out to on this machine."""
+    return min(available_cores(), max(count // ROWS_WORTH_A_PROCESS, 1))
+
+
 @dataclass(frozen=True)
 class Reports:
     """What one step of n environments brought.
@@ -80,7 +85,7 @@ class EnvironmentPool:
         if draws:
             processes = 1
         elif processes is None:
-            processes = min(available_cores(), max(count // ROWS_WORTH_A_PROCESS, 1))
+            processes = usual_processes(count)
         processes = min(processes, count)
         self._shard_of = np.arange(count) % processes  # so that all shards empty alike
         self._place_of = np.arange(count) // processes

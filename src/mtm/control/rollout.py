@@ -6,17 +6,21 @@ e of every policy begins with the same seed, so policies are compared on the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from mtm.control.environment_pool import EnvironmentPool
+from mtm.control.environment_pool import EnvironmentPool, usual_processes
 from mtm.control.policies import MaskedPolicy, ModelPolicy, Policy, join
 from mtm.core.errors import ConfigError
+from mtm.core.system import available_cores
 from mtm.core.validators import SEED
+from mtm.training.threads import restored_threads
 
 Progress = Callable[[int, int], None]
 """Called after every step with (episodes finished, episodes in all)."""
@@ -112,10 +116,26 @@ def rollout(
 
     with EnvironmentPool(env_id, len(seeds), processes, draws=watch is not None) as pool:
         actor.check(pool)
-        outcomes = _run(actor, pool, seeds, progress, watch, ended)
+        with _threads_beside(usual_processes(len(seeds))):
+            outcomes = _run(actor, pool, seeds, progress, watch, ended)
     return {
         name: _collect(outcomes[i * episodes : (i + 1) * episodes]) for i, name in enumerate(names)
     }
+
+
+@contextmanager
+def _threads_beside(workers: int) -> Iterator[None]:
+    """Let PyTorch use the cores that so many processes leave over, at least one.
+
+    Its threads spin for a while when they have nothing to do, on cores that environments need. What
+    counts is how many processes there would be, not how many were asked for: sums of several
+    threads may round otherwise, and episodes are the same whatever the number of processes.
+    """
+    with restored_threads():
+        if workers > 1:
+            left = max(available_cores() - workers, 1)
+            torch.set_num_threads(min(torch.get_num_threads(), left))
+        yield
 
 
 def _run(

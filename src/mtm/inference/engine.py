@@ -80,7 +80,9 @@ def ask(
         Each wanted modality, (B, T, *shape); the likeliest class of a discrete one. What stands at
         tokens that do not matter means nothing.
     """
-    found = _predictions(run, window, visible, want, wanted, specialised=specialised)
+    found = _predictions(
+        run, window, visible, want, wanted, specialised=specialised, values_only=True
+    )
     return _joined([_raw(run, out, want, size) for out, size in found], visible.shape[1])
 
 
@@ -131,7 +133,7 @@ def ask_members(
     A network that is alone is one member.
     """
     parts: list[list[Arrays]] = [[] for _ in range(run.members)]
-    for out, size in _predictions(run, window, visible, want, wanted, each=True):
+    for out, size in _predictions(run, window, visible, want, wanted, each=True, values_only=True):
         each = out.apart(run.members) if isinstance(run.model, Members) else [out]
         for mine, predictions in zip(parts, each, strict=True):
             mine.append(_raw(run, predictions, want, size))
@@ -148,6 +150,7 @@ def _predictions(
     *,
     each: bool = False,
     specialised: bool = True,
+    values_only: bool = False,
 ) -> Iterator[tuple[Predictions, tuple[int, int]]]:
     """What the network says of windows, made as long as segments, some at a time, and their (B, T).
 
@@ -162,7 +165,13 @@ def _predictions(
     for part in batches(len(visible), run.members):
         mine = {name: values[part] for name, values in window.items()}
         predictions = forward(
-            run, mine, visible[part], wanted[part], each=each, specialised=specialised
+            run,
+            mine,
+            visible[part],
+            wanted[part],
+            each=each,
+            specialised=specialised,
+            values_only=values_only,
         )
         yield predictions, (len(visible[part]), visible.shape[1])
 

@@ -33,6 +33,7 @@ def forward(
     *,
     each: bool = False,
     specialised: bool = True,
+    values_only: bool = False,
 ) -> Predictions:
     """What the network says of windows, in its own units.
 
@@ -43,6 +44,7 @@ def forward(
         wanted: (B, T, M).
         each: What each of several members says, with a leading axis, instead of all together.
         specialised: Whether these masks will be asked again.
+        values_only: Whether nobody asks how sure the network is: then it need not say.
 
     Returns:
         As `MTM.forward`: of the modalities with a wanted token, whole segments.
@@ -60,7 +62,9 @@ def forward(
         out = Predictions({}, {}, {})
         for rows in groups:
             first = 0 if rows is None else rows[0]
-            fixed = run.fixed_masks.specialised(run.model, visible[first], wanted[first])
+            fixed = run.fixed_masks.specialised(
+                run.model, visible[first], wanted[first], values_only=values_only
+            )
             mine = {n: window[n] if rows is None else window[n][rows] for n in fixed.inputs}
             count = len(visible) if rows is None else len(rows)
             inputs = {name: _normalised(run, name, raw) for name, raw in mine.items()}

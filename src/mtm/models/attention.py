@@ -21,6 +21,10 @@ LONGEST_PRODUCTS = 96
 """Tokens of a sample up to which plain products are the faster way, on a CPU."""
 
 
+FEW_PAIRS = 8
+"""Samples of two tokens up to which PyTorch's kernel is the faster way: it is one call."""
+
+
 def attend(packed: Tensor, layout: Layout, heads: int, dropout: float = 0.0) -> Tensor:
     """Attention of all tokens to those of the same sample.
 
@@ -92,6 +96,28 @@ def attend_within(q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
         return _attend_to_two(q, k, v, dim=-3).view(*leading, D)
     q, k, v = (part.flatten(0, -4).transpose(1, 2) for part in (q, k, v))  # (B, H, tokens, D/H)
     return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(*leading, D)
+
+
+def attend_among(features: Tensor, tokens: int, heads: int) -> Tensor:
+    """Attention among the tokens of each sample, of which all samples have equally many.
+
+    Args:
+        features: Queries, keys and values side by side, (..., S * tokens, 3 D).
+        tokens: Of a sample.
+        heads: H.
+
+    Returns:
+        (..., S * tokens, D).
+    """
+    D = features.shape[-1] // 3
+    parts = features.view(-1, tokens, 3, heads, D // heads)
+    if tokens == 2 and (torch.compiler.is_compiling() or len(parts) > FEW_PAIRS):
+        q, k, v = parts.unbind(2)  # (S, 2, H, D/H) each
+        mixed = _attend_to_two(q, k, v, dim=1)
+    else:
+        q, k, v = parts.permute(2, 0, 3, 1, 4).unbind()  # (S, H, tokens, D/H) each
+        mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+    return mixed.reshape(*features.shape[:-1], D)
 
 
 def _suit_products(packed: Tensor, layout: Layout) -> bool:

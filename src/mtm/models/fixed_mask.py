@@ -43,13 +43,22 @@ class FixedMask(nn.Module):
         network: In evaluation mode.
         visible: (T, M) booleans; T is at most `segment_length`, and equals it for an MLP.
         wanted: (T, M) booleans.
+        values_only: Predict no log-variances and no expectiles; several members have the variance
+            between them nevertheless.
 
     Attributes:
         shown: The visible tokens, of each modality that has some.
         asked: The wanted ones.
     """
 
-    def __init__(self, network: MTM | MLP | Members, visible: Tensor, wanted: Tensor) -> None:
+    def __init__(
+        self,
+        network: MTM | MLP | Members,
+        visible: Tensor,
+        wanted: Tensor,
+        *,
+        values_only: bool = False,
+    ) -> None:
         super().__init__()
         assert not network.training, "dropout has no place here"
         assert len(visible) <= network.config.segment_length
@@ -61,8 +70,11 @@ class FixedMask(nn.Module):
         # Plain tensors, whoever asks first: those of inference mode could not be exported.
         with torch.inference_mode(False), torch.no_grad():
             self.inputs.update({m.name: Pick(times, dim=1) for m, times in self.shown})
-            specialised = FixedTransformer if isinstance(alone, MTM) else FixedMLP
-            self.network = specialised(alone, visible, wanted)  # type: ignore[arg-type]
+            self.network = (
+                FixedTransformer(alone, visible, wanted, values_only=values_only)
+                if isinstance(alone, MTM)
+                else FixedMLP(alone, visible, wanted)
+            )
             for m, times in self.asked if network.config.residual else ():
                 if has_line(m) and m.name in self.inputs:
                     here = visible[:, alone.modalities.index(m)]
@@ -117,15 +129,21 @@ class FixedMasks:
         return FixedMasks, ()
 
     def specialised(
-        self, network: MTM | MLP | Members, visible: BoolArray, wanted: BoolArray
+        self,
+        network: MTM | MLP | Members,
+        visible: BoolArray,
+        wanted: BoolArray,
+        *,
+        values_only: bool = False,
     ) -> FixedMask:
         """The network for a mask, (T, M) each, made now or before."""
-        key = (visible.shape, visible.tobytes(), wanted.tobytes())
+        key = (visible.shape, visible.tobytes(), wanted.tobytes(), values_only)
         with self._lock:
             found = self._known.get(key)
             if found is None or found.is_outdated():
                 shown, asked = (torch.from_numpy(mask.copy()) for mask in (visible, wanted))
-                found = self._known[key] = FixedMask(network, shown, asked)
+                found = FixedMask(network, shown, asked, values_only=values_only)
+                self._known[key] = found
             self._known.move_to_end(key)
             if len(self._known) > MOST_MASKS_KEPT:
                 self._known.popitem(last=False)

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from mtm.data.modalities import Modality
 from mtm.models.stacked import products
 
+FEW_ROWS = 16
+"""Up to which PyTorch's own GELU is the faster one (measured: docs/research-log)."""
+
 
 class Steps(NamedTuple):
     """Some steps of one modality, rising."""
@@ -46,26 +49,54 @@ class Quick:
     """A layer that is called without a module's overhead, a good part of the time of one sample.
 
     Args:
-        layer: Of whatever kind; plain linear layers and norms are the quick ones.
+        layer: Of whatever kind; plain linear layers, norms and GELU are the quick ones.
     """
 
     def __init__(self, layer: nn.Module) -> None:
         self._layer = layer
         self._linear: tuple[Any, ...] = ()
         self._norm: tuple[Any, ...] = ()
+        self._is_gelu = type(layer) is nn.GELU
         if type(layer) is nn.Linear:
-            self._linear = (layer.weight, layer.bias)
+            self._linear, self._rows = (layer.weight, layer.bias), (layer.bias, layer.weight.t())
         elif type(layer) is nn.LayerNorm:
             self._norm = (layer.normalized_shape, layer.weight, layer.bias, layer.eps)
 
     def __call__(self, x: Tensor) -> Tensor:
         """What the layer gives; while it is exported, as a module, whose weights are known."""
-        if self._linear and not torch.compiler.is_compiling():
-            return F.linear(x, *self._linear)
-        if self._norm and not torch.compiler.is_compiling():
-            return torch.layer_norm(x, *self._norm)
+        if not torch.compiler.is_compiling():
+            if self._linear:
+                if not are_rows(x):
+                    return F.linear(x, *self._linear)
+                bias, weight = self._rows
+                return torch.addmm(bias, x, weight)
+            if self._norm:
+                return torch.layer_norm(x, *self._norm)
+            if self._is_gelu:
+                return gelu(x)
         out: Tensor = self._layer(x)
         return out
+
+    def added_to(self, x: Tensor, inputs: Tensor) -> Tensor:
+        """`x` and what the layer gives; the memory of `x` is taken for it."""
+        if self._linear and are_rows(x):
+            bias, weight = self._rows
+            return x.add_(bias).addmm_(inputs, weight)
+        return x + self(inputs)
+
+
+def are_rows(x: Tensor) -> bool:
+    """Whether these are plain rows, (rows, features), of which no gradient and no graph is made."""
+    return x.ndim == 2 and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+
+
+def gelu(x: Tensor) -> Tensor:
+    """GELU; of few rows by PyTorch's own kernel, as oneDNN's takes longer to begin than it does."""
+    if not are_rows(x) or len(x) > FEW_ROWS:
+        return F.gelu(x)
+    if len(x) == 1:
+        return F.gelu(x.expand(2, -1))[:1]
+    return F.gelu(x.t()).t()  # what does not lie in order is not for oneDNN
 
 
 def steps_of(modalities: Sequence[Modality], chosen: Tensor) -> list[Steps]:

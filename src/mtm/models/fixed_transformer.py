@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtm.data.modalities import Modality
-from mtm.models.attention import attend_within
-from mtm.models.fixed_parts import Pick, Quick, Steps, hold, linear, steps_of
+from mtm.models.attention import attend_among, attend_within
+from mtm.models.fixed_parts import Pick, Quick, Steps, gelu, hold, linear, steps_of
 from mtm.models.heads import Predictions
 from mtm.models.mtm import MTM
 from mtm.models.original import MapsIntoDecoder
@@ -25,8 +24,11 @@ class FixedTransformer(nn.Module):
     encoder_positions: Tensor  # (1, K, D), as all of these with a leading axis for members
     decoder_positions: Tensor  # (1, K, D)
 
-    def __init__(self, network: MTM, visible: Tensor, wanted: Tensor) -> None:
+    def __init__(
+        self, network: MTM, visible: Tensor, wanted: Tensor, *, values_only: bool = False
+    ) -> None:
         super().__init__()
+        self.values_only = values_only
         (T, M), self.width, self.members = visible.shape, network.config.width, network.members
         self.shown, self.asked = (steps_of(network.modalities, c) for c in (visible, wanted))
         self.encoders = nn.ModuleList(network.encoders[m.name] for m, _ in self.shown)
@@ -76,9 +78,11 @@ class FixedTransformer(nn.Module):
         sizes = [len(times) for _, times in self.asked]
         parts = torch.split_with_sizes(x, sizes, dim=-2) if len(sizes) > 1 else [x]
         for (m, _), part, head in zip(self.asked, parts, self._heads, strict=True):
+            rows = part.flatten(-3, -2)  # (B * w, D)
             for layer in head:
-                part = layer(part)
-            self.heads.read(m, part, predictions)
+                rows = layer(rows)
+            out = rows.view(*part.shape[:-1], rows.shape[-1])
+            self.heads.read(m, out, predictions, values_only=self.values_only)
         return predictions
 
     def _encode(self, shown: Mapping[str, Tensor], batch: int) -> Tensor:
@@ -87,19 +91,18 @@ class FixedTransformer(nn.Module):
         if not self.shown:
             return self.decoder_positions.new_empty(*leading, 0, self.width)
         tokens = [
-            embed(_as_numbers(m, shown[m.name])).view(*leading, len(times), self.width)
+            embed(_as_rows(m, shown[m.name])).view(*leading, len(times), self.width)
             for embed, (m, times) in zip(self._embed, self.shown, strict=True)
         ]
         x = (torch.cat(tokens, dim=-2) if len(tokens) > 1 else tokens[0]) + self.encoder_positions
+        shape, x = x.shape, x.flatten(-3, -2)  # (B * K, D)
         for layer in self._layers:
-            if x.shape[-2] == 1:  # a token alone attends to itself
-                x = layer.on(x, layer.values(x))
-            else:
-                x = layer.attend_and_on(x, *layer.queries_keys_values(x))
+            x = layer.among(x, shape[-2])
         latent = self._norm(x)
         if len(self._to_decoder) == 1:
-            return self._to_decoder[0](latent) + self.decoder_positions
-        parts = torch.split_with_sizes(latent, [len(times) for _, times in self.shown], dim=-2)
+            return self._to_decoder[0](latent).view(shape) + self.decoder_positions
+        sizes = [len(times) for _, times in self.shown]
+        parts = torch.split_with_sizes(latent.view(shape), sizes, dim=-2)
         mapped = [to(part) for to, part in zip(self._to_decoder, parts, strict=True)]
         return torch.cat(mapped, dim=-2) + self.decoder_positions
 
@@ -173,7 +176,7 @@ class HiddenDecoder(nn.Module):
         offsets = torch.einsum("...whd,...hd->...wh", one, _by_head(bias_k, H))
         hold(
             self,
-            weight=torch.cat([to_scores.flatten(-3, -2), weight_v], dim=-2),
+            weight=torch.cat([to_scores.flatten(-3, -2), weight_v], dim=-2).mT.contiguous().mT,
             bias=torch.cat([offsets.flatten(-2), bias_v], dim=-1),
             common_scores=scores.logsumexp(dim=-1).flatten(-2).unsqueeze(-2),
             common_values=torch.einsum("...whl,...lhd->...whd", scores.softmax(dim=-1), v),
@@ -184,7 +187,8 @@ class HiddenDecoder(nn.Module):
         """The wanted tokens, (B, W, D), from the visible ones, (B, K, D)."""
         leading, (K, D) = own.shape[:-2], own.shape[-2:]
         W, H = self.common_values.shape[-3:-1]
-        features = linear(self._layer.attention_norm(own), self.weight, self.bias)
+        normed = self._layer.attention_norm(own.flatten(-3, -2))  # (B * K, D)
+        features = linear(normed, self.weight, self.bias).view(*leading, K, W * H + D)
         scores, v = torch.split_with_sizes(features, [W * H, D], dim=-1)
         scores = torch.cat([scores, self.common_scores.expand(*leading, 1, W * H)], dim=-2)
         weights = scores.softmax(dim=-2).view(*leading, K + 1, W, H)
@@ -192,7 +196,9 @@ class HiddenDecoder(nn.Module):
         # (B, K, W, H, 1) times (B, K, 1, H, D/H)
         mixed = (mine.unsqueeze(-1) * v.view(*leading, K, 1, H, D // H)).sum(dim=-4)
         mixed = torch.addcmul(mixed, common.squeeze(-3).unsqueeze(-1), self.common_values)
-        return self._norm(self._layer.on(self.wanted, mixed.view(*leading, W, D)))
+        attended = self._layer.from_heads(mixed.view(*leading[:-1], -1, D)).view(*leading, W, D)
+        x = (attended + self.wanted).flatten(-3, -2)  # (B * W, D)
+        return self._norm(self._layer.perceptron(x)).view(*leading, W, D)
 
 
 class _QuickLayer:
@@ -202,7 +208,7 @@ class _QuickLayer:
         self._whole, self._heads = layer, layer.heads
         self.attention_norm = Quick(layer.attention_norm)
         self._to_queries_keys_values = Quick(layer.to_queries_keys_values)
-        self._from_heads, self._mlp_norm = Quick(layer.from_heads), Quick(layer.mlp_norm)
+        self.from_heads, self._mlp_norm = Quick(layer.from_heads), Quick(layer.mlp_norm)
         self._mlp_in, self._mlp_out = Quick(layer.mlp_in), Quick(layer.mlp_out)
 
     def features(self, x: Tensor) -> Tensor:
@@ -213,18 +219,24 @@ class _QuickLayer:
         """The three of them."""
         return self.features(x).chunk(3, dim=-1)
 
-    def values(self, x: Tensor) -> Tensor:
-        """The values alone."""
-        return self._whole.project(self.attention_norm(x), slice(2 * x.shape[-1], None))
+    def among(self, x: Tensor, tokens: int) -> Tensor:
+        """The layer, of samples of so many tokens: rows (B * tokens, D), whose memory is used."""
+        if tokens == 1:  # a token alone attends to itself: its values are all that counts
+            own = slice(2 * x.shape[-1], None)
+            return self.on(x, self._whole.project(self.attention_norm(x), own))
+        return self.on(x, attend_among(self.features(x), tokens, self._heads))
 
     def attend_and_on(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """The layer from its attention on, of the tokens that have queries."""
         return self.on(x, attend_within(q, k, v, self._heads))
 
     def on(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """What follows attention."""
-        x = x + self._from_heads(mixed)
-        return x + self._mlp_out(F.gelu(self._mlp_in(self._mlp_norm(x))))
+        """What follows attention; of rows, the memory of `x` is used."""
+        return self.perceptron(self.from_heads.added_to(x, mixed))
+
+    def perceptron(self, x: Tensor) -> Tensor:
+        """What follows the sum with what was attended to, in the same memory."""
+        return self._mlp_out.added_to(x, gelu(self._mlp_in(self._mlp_norm(x))))
 
 
 def _maps(network: MTM, shown: Sequence[Steps]) -> list[nn.Module]:
@@ -250,6 +262,6 @@ def _tokens(chosen: Tensor) -> list[int]:
     return places
 
 
-def _as_numbers(modality: Modality, values: Tensor) -> Tensor:
-    """What an embedding takes, (B, k, size); classes as they are."""
-    return values if modality.kind == "discrete" else values.reshape(*values.shape[:2], -1)
+def _as_rows(modality: Modality, values: Tensor) -> Tensor:
+    """What an embedding takes, (B * k, size), from (B, k, *shape); classes (B * k,)."""
+    return values.flatten() if modality.kind == "discrete" else values.reshape(-1, modality.size)

@@ -92,12 +92,16 @@ class Heads(nn.ModuleDict):
             self.read(m, out, predictions)
         return predictions
 
-    def read(self, m: Modality, out: Tensor, predictions: Predictions) -> None:
+    def read(
+        self, m: Modality, out: Tensor, predictions: Predictions, *, values_only: bool = False
+    ) -> None:
         """Note what a modality's head gives, (..., outputs), among the predictions."""
         if m.kind == "discrete":
             predictions.values[m.name] = out
             return
         predictions.values[m.name] = _unflatten(out[..., : m.size], m)
+        if values_only:
+            return
         if self._config.predict_variance:
             bounded = _bounded(out[..., m.size : 2 * m.size])
             predictions.log_variances[m.name] = _unflatten(bounded, m)
