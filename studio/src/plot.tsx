@@ -31,6 +31,15 @@ export interface PlotProps {
 
 const HEIGHT = 118;
 const REACH = 16;
+/** So far beyond what is in sight plots are drawn, that none is seen empty. */
+const NEARLY = "200px";
+
+const all = new Set<Held>();
+
+/** Draw also those plots that are out of sight. */
+export function finishPlots(): void {
+  for (const plot of all) plot.finish();
+}
 
 /** Draws one feature; visible values can be dragged up and down. */
 export function Plot(props: PlotProps) {
@@ -70,6 +79,10 @@ interface Latest {
 class Held {
   private readonly plot: uPlot;
   private readonly watch: ResizeObserver;
+  private readonly sight: IntersectionObserver;
+  /** Whether it can be seen, or nearly; what cannot is drawn when it comes into sight. */
+  private seen = true;
+  private stale = false;
   private range: [number, number] | null = null;
   private dragged: number | null = null;
 
@@ -83,18 +96,33 @@ class Held {
       if (width > 0 && width !== this.plot.width) this.plot.setSize({ width, height: HEIGHT });
     });
     this.watch.observe(holder);
+    this.sight = new IntersectionObserver((changes) => {
+      this.seen = changes.at(-1)?.isIntersecting ?? true;
+      if (this.seen && this.stale) this.draw();
+    }, { rootMargin: NEARLY });
+    this.sight.observe(holder);
+    all.add(this);
     this.listen();
   }
 
-  /** Draw what is new; nothing if it is what is drawn already. */
+  /** Draw what is new, if it can be seen; nothing if it is what is drawn already. */
   draw(): void {
+    this.stale = !this.seen;
+    if (this.stale) return;
     const data = this.data();
-    if (JSON.stringify(data) === JSON.stringify(this.plot.data)) return;
-    this.plot.setData(data);
+    if (!same(data, this.plot.data)) this.plot.setData(data);
+  }
+
+  /** Draw what is new, seen or not: a picture of all plots is wanted. */
+  finish(): void {
+    if (this.stale) this.plot.setData(this.data());
+    this.stale = false;
   }
 
   destroy(): void {
+    all.delete(this);
     this.watch.disconnect();
+    this.sight.disconnect();
     this.plot.destroy();
   }
 
@@ -197,6 +225,14 @@ class Held {
     });
     return best;
   }
+}
+
+/** Whether two drawings show the same numbers. */
+function same(one: uPlot.AlignedData, other: uPlot.AlignedData): boolean {
+  return one.length === other.length && one.every((row, i) => {
+    const before = other[i];
+    return before !== undefined && row.length === before.length && Array.from(row).every((v, k) => v === before[k]);
+  });
 }
 
 function sides(_: uPlot, low: number, high: number): [number, number] {

@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { type State, written } from "./address";
 import { type Answer, type Run, at } from "./api";
+import { finishPlots } from "./plot";
 import type { Loaded, Session } from "./session";
 
 interface Props {
@@ -84,6 +85,8 @@ const TITLE = 22;
 
 /** All plots as they stand on the page, on one canvas. */
 async function picture(): Promise<Blob | null> {
+  finishPlots();
+  await Promise.resolve(); // uPlot draws in a microtask
   const plots = [...document.querySelectorAll<HTMLElement>("figure.plot")].flatMap((figure) => {
     const canvas = figure.querySelector("canvas");
     return canvas && canvas.width > 0 ? [{ canvas, text: figure.querySelector("figcaption")?.innerText.replace(/\s+/g, " ") ?? "" }] : [];

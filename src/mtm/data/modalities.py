@@ -6,6 +6,7 @@ Legend of letters, used in every file: `B` batch, `T` time (segment length), `M`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias, get_args
@@ -76,7 +77,7 @@ class Modality:
     @property
     def size(self) -> int:
         """Numbers in one value."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for a run's `config.json`."""

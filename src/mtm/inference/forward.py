@@ -2,7 +2,8 @@
 
 Rows that share a mask are answered by the network specialised to it (`mtm.models.fixed_mask`). A
 policy asks the same mask step after step, and a capability the same of all rows. Whoever fills gaps
-asks masks that hardly come again: to specialise to each would cost more than it saves.
+asks masks that hardly come again: to specialise to each would cost more than it saves. A few such
+rows are answered by `mtm.models.few_tokens`, many by the packed network.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mtm.data.modalities import BoolArray, IntArray
+from mtm.models import few_tokens
 from mtm.models.fixed_mask import FixedMask
 from mtm.models.heads import Predictions
 from mtm.models.members import Members
@@ -58,7 +60,10 @@ def forward(
             if each and isinstance(run.model, Members):
                 network = run.model.each
             inputs = tensors(run, window, visible.shape[:2])
-            return network(inputs, torch.from_numpy(visible), torch.from_numpy(wanted))
+            shown, asked = torch.from_numpy(visible), torch.from_numpy(wanted)
+            if few_tokens.suits(run.model, shown, asked):
+                return few_tokens.answer(run.model, inputs, shown, asked)
+            return network(inputs, shown, asked)
         out = Predictions({}, {}, {})
         for rows in groups:
             first = 0 if rows is None else rows[0]

@@ -23,6 +23,7 @@ from mtm.control.scores import score
 from mtm.core.errors import MTMError, require
 from mtm.evaluation.studio.faults import StudioError, impossible, not_found
 from mtm.evaluation.studio.run_summary import environment_of
+from mtm.evaluation.studio.turns import compute_alone
 from mtm.runs.run import Run
 
 MOST_EPISODES = 100
@@ -124,6 +125,7 @@ class Job:
         return policy
 
     def _work(self) -> None:
+        compute_alone()
         try:
             watch = self._see if self.order.frames and self._can_draw() else None
             rollout(

@@ -13,6 +13,7 @@ import numpy as np
 from mtm.core.errors import MTMError
 from mtm.evaluation.studio.episodes import side_of, window_slice
 from mtm.evaluation.studio.faults import impossible
+from mtm.evaluation.studio.turns import compute_alone
 from mtm.evaluation.studio.workspace import Workspace
 from mtm.inference.engine import Arrays
 from mtm.inference.surprise import (
@@ -46,7 +47,7 @@ class Quality:
         self._workspace = workspace
         self._rankings: dict[tuple[int, int], _Ranking] = {}
         self._usual: dict[tuple[int, int], Arrays] = {}
-        self._thread = ThreadPoolExecutor(1, "mtm-studio-quality")
+        self._thread = ThreadPoolExecutor(1, "mtm-studio-quality", initializer=compute_alone)
         self._closed = threading.Event()
 
     def close(self) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import torch
+
 from mtm.evaluation.studio.faults import OvertakenError, StudioError
 
 SECONDS = 10.0
@@ -28,11 +30,20 @@ Check = Callable[[], None]
 """Raises where an answer is no longer wanted."""
 
 
+def compute_alone() -> None:
+    """Let the thread that calls this compute without helpers.
+
+    A window is so small that torch's threads gain nothing, and beside a browser, or a run that acts
+    meanwhile, they wait for each other at every operation.
+    """
+    torch.set_num_threads(1)
+
+
 class Turns:
     """The thread of the models, and the newest request of each client."""
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "mtm-studio-model")
+        self._thread = ThreadPoolExecutor(1, "mtm-studio-model", initializer=compute_alone)
         self._newest: OrderedDict[str, int] = OrderedDict()
         self._lock = threading.Lock()
         self._waiting = 0
