@@ -38,7 +38,7 @@ Precision = Literal["32-true", "bf16-mixed", "bf16-true", "64-true"]
 
 MaskPer = Literal["sample", "batch"]
 LossOn = Literal["wanted", "all", "hidden"]
-ActionLoss = Literal["cauchy", "absolute", "squared"]
+ActionLoss = Literal["absolute", "squared", "cauchy"]
 
 COUNTED = ["steps", "batch_size", "validation_segments", "validate_every", "checkpoint_every"]
 COUNTED += ["keep_checkpoints", "log_every"]
@@ -156,11 +156,11 @@ class OptimizerConfig:
     """Highest learning rate, reached after the warm-up."""
     final_share: float = 0.25
     """Share of the highest learning rate that is left at the last step."""
-    averaged_share: float = 0.3
+    averaged_share: float = 0.2
     """Share of the steps, the last ones, whose weights are averaged; 0: the last weights count."""
     warmup_steps: int = 200
     """Steps of linear warm-up; the rest is cosine decay, so let there be a rest."""
-    weight_decay: float = 0.3
+    weight_decay: float = 0.05
     """On matrices only: not on biases, norms, encodings and mask tokens."""
     betas: tuple[float, float] = (0.9, 0.999)
     """AdamW's averaging."""
@@ -198,7 +198,7 @@ class TrainConfig:
 
     steps: int = 2500
     """Optimizer steps."""
-    batch_size: int = 512
+    batch_size: int = 768
     """Segments per step, over all processes together."""
     seed: int = 0
     """Makes weights, batches, masks and the split."""
@@ -210,9 +210,9 @@ class TrainConfig:
     loss_on: LossOn = "wanted"
     """Tokens that the loss counts: those that the mask wants, which for random masks are all; all
     in any case; or only those that the mask hides."""
-    action_loss: ActionLoss = "cauchy"
-    """Errors of hidden actions: with heavy tails, which learns about the likeliest action, as they
-    are (the median), or squared (the mean; if noise was cut off at a bound, too weak an action)."""
+    action_loss: ActionLoss = "absolute"
+    """Errors of hidden actions count as they are, which learns the median; squared (the mean, too
+    weak an action if noise was cut off); or with heavy tails, for about the likeliest (slower)."""
     visible_fraction: tuple[float, float] = (0.4, 1.0)
     """Range of the share that random masks leave visible."""
     whole_modalities: float = 0.5

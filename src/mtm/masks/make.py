@@ -24,11 +24,11 @@ RANDOM_SUMMARIES: dict[str, str] = {
 }
 
 BALANCED: dict[str, float] = {
-    "random-autoregressive": 0.5,
-    "rcbc-now": 0.15,
-    "bc-now": 0.15,
-    "fd": 0.1,
-    "id": 0.1,
+    "random-autoregressive": 0.25,
+    "rcbc-now": 0.3,
+    "bc-now": 0.3,
+    "fd": 0.075,
+    "id": 0.075,
 }
 """What `balanced` draws, as far as the data allow. Random masks hardly ever ask just these."""
 

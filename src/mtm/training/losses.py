@@ -5,9 +5,10 @@ off its numbers may be, training weighs the errors of hidden tokens by that: a n
 less about what to do than a clean one, and squared errors alone would listen to the noise. Visible
 tokens are copied, not guessed, and count as they are.
 
-Of a hidden action the most likely value is learned, as near as heavy tails come to it, of
-everything else the mean. Recorded policies explore, and their noise is squashed into the bounds of
-the actions: its mean is too weak an action, and so, by less, is its median (docs/research-log).
+Of a hidden action the median is learned, of everything else the mean. Recorded policies explore,
+and their noise is squashed into the bounds of the actions: its mean is too weak an action. Its
+median is nearer to what the policy does without noise, and its likeliest value nearer still, which
+takes longer to learn (docs/research-log).
 """
 
 from __future__ import annotations
