@@ -79,7 +79,8 @@ def flops(batch: int) -> int:
     masks = (torch.from_numpy(mask) for mask in (question.visible, question.wanted))
     fixed = FixedMask(make_network(HOPPER, config).eval(), *masks)
     values = {m.name: torch.zeros(batch, config.segment_length, *m.shape) for m in HOPPER}
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+    # With gradients, as sums in place, which are made without them, are not counted.
+    with torch.enable_grad(), FlopCounterMode(display=False) as counter:
         fixed(values)
     return counter.get_total_flops()
 

@@ -19,7 +19,7 @@ from mtm.models.fixed_parts import FEW_ROWS
 from mtm.models.heads import Predictions
 from mtm.models.members import Members
 from mtm.models.mtm import MTM
-from mtm.models.network import Network, lay_out_for_answers, make_network
+from mtm.models.network import Network, make_network
 from mtm.models.reference import predict_densely
 
 MODALITIES = (
@@ -124,17 +124,6 @@ def test_it_answers_as_the_network_does(question: str, layers: int, members: int
 def test_it_does_so_for_batches_of_any_size(question: str, batch: int) -> None:
     """Few rows and many are worked out in other ways."""
     compare(make(), *QUESTIONS[question], batch=batch)
-    compare(lay_out_for_answers(make()), *QUESTIONS[question], batch=batch)
-
-
-def test_weights_that_lie_by_input_are_the_same_weights() -> None:
-    for members in (1, 2):
-        before = make(replace(CONFIG, members=members)).state_dict()
-        after = lay_out_for_answers(make(replace(CONFIG, members=members))).state_dict()
-        for name, weight in before.items():
-            assert torch.equal(after[name], weight)
-        wide = next(name for name in before if name.endswith("mlp_out.weight"))
-        assert after[wide].mT.is_contiguous()
 
 
 @pytest.mark.parametrize("question", ["acting", "cloning", "a visible token"])

@@ -51,19 +51,6 @@ def check_names(modalities: Sequence[Modality]) -> None:
         )
 
 
-@torch.no_grad()
-def lay_out_for_answers(network: _Module) -> _Module:
-    """Let the weights of linear layers lie by input in memory, not by output; they stay the same.
-
-    Products of few rows are faster so, most of all where a layer has more inputs than outputs
-    (docs/research-log).
-    """
-    for layer in network.modules():
-        if isinstance(layer, nn.Linear):
-            layer.weight.data = layer.weight.data.mT.contiguous().mT
-    return network
-
-
 def move(network: _Module, device: str | torch.device) -> _Module:
     """Put a network on a device.
 

@@ -41,7 +41,7 @@ def run_settings(description: Mapping[str, Any]) -> dict[str, Any]:
     if written < 6:  # the mean of recorded actions was learned
         settings["action_loss"] = "squared"
     if written < 7:  # the last weights counted, and the learning rate ended where it said
-        optimizer = {**settings["optimizer"]}
+        optimizer = {**settings.get("optimizer", {})}
         final, highest = optimizer.pop("final_learning_rate", 0.0), optimizer.get("learning_rate")
         share = min(final / highest, 1.0) if _are_numbers(final, highest) and highest else 0.0
         settings["optimizer"] = optimizer | {"final_share": share, "averaged_share": 0.0}

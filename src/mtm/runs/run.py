@@ -21,7 +21,7 @@ from mtm.data.normalizer import Normalizer
 from mtm.models.fixed_mask import FixedMasks
 from mtm.models.members import Members
 from mtm.models.mtm import MTM
-from mtm.models.network import Network, lay_out_for_answers, make_network, move
+from mtm.models.network import Network, make_network, move
 from mtm.runs import checkpoint
 from mtm.runs.bundle import CONFIG, checkpoint_in
 from mtm.runs.checkpoint import Checkpoint, State, Which
@@ -134,8 +134,7 @@ def load_run(
         model.load_state_dict(saved.model)
     except RuntimeError as error:
         raise _misfit(path, error) from error
-    model = lay_out_for_answers(model.eval())
-    return Run(path, description, move(model, device), saved.state)
+    return Run(path, description, move(model.eval(), device), saved.state)
 
 
 def _check_step(path: Path, which: Which | int, step: int) -> None:
