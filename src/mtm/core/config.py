@@ -360,7 +360,7 @@ PRESETS: dict[str, TrainConfig] = {
         model=ModelConfig(width=32, encoder_layers=1, heads=2),
         optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=10),
     ),
-    "cpu": TrainConfig(),
+    "cpu": TrainConfig(action_loss="cauchy"),
     "paper": TrainConfig(
         steps=140_000,
         batch_size=1024,
