@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtm.data.modalities import Modality
-from mtm.models.stacked import products
+from mtm.models import products, stacked
 
 FEW_ROWS = 16
 """Up to which PyTorch's own GELU is the faster one (measured: docs/research-log)."""
@@ -57,7 +57,7 @@ class Quick:
         self._linear: tuple[Any, ...] = ()
         self._norm: tuple[Any, ...] = ()
         self._is_gelu = type(layer) is nn.GELU
-        if type(layer) is nn.Linear:
+        if type(layer) in (nn.Linear, products.Linear):
             self._linear, self._rows = (layer.weight, layer.bias), (layer.bias, layer.weight.t())
         elif type(layer) is nn.LayerNorm:
             self._norm = (layer.normalized_shape, layer.weight, layer.bias, layer.eps)
@@ -66,8 +66,8 @@ class Quick:
         """What the layer gives; while it is exported, as a module, whose weights are known."""
         if not torch.compiler.is_compiling():
             if self._linear:
-                if not are_rows(x):
-                    return F.linear(x, *self._linear)
+                if not are_rows(x) or len(x) >= products.BLOCK:
+                    return products.linear(x, *self._linear)
                 bias, weight = self._rows
                 return torch.addmm(bias, x, weight)
             if self._norm:
@@ -79,7 +79,7 @@ class Quick:
 
     def added_to(self, x: Tensor, inputs: Tensor) -> Tensor:
         """`x` and what the layer gives; the memory of `x` is taken for it."""
-        if self._linear and are_rows(x):
+        if self._linear and are_rows(x) and len(x) < products.BLOCK:
             bias, weight = self._rows
             return x.add_(bias).addmm_(inputs, weight)
         return x + self(inputs)
@@ -113,4 +113,5 @@ def hold(module: nn.Module, **constants: Tensor) -> None:
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """A linear layer, or one of each member: weights (E, outputs, C)."""
-    return F.linear(x, weight, bias) if weight.ndim == 2 else products(x, weight, bias)
+    kind = products.linear if weight.ndim == 2 else stacked.products
+    return kind(x, weight, bias)

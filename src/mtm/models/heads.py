@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from mtm.core.config import ModelConfig
 from mtm.data.modalities import Modality
 from mtm.models.packing import Layout, put, take
+from mtm.models.products import Linear
 
 LARGEST_LOG_VARIANCE = 5.0
 """Predicted log-variances stay within so much of -1, where they begin."""
@@ -119,7 +120,7 @@ def _head(modality: Modality, config: ModelConfig) -> nn.Module:
     kinds = 1 + config.predict_variance + has_expectile(modality, config)
     outputs = modality.classes if modality.kind == "discrete" else modality.size * kinds
     return nn.Sequential(
-        nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Linear(width, outputs)
+        nn.LayerNorm(width), Linear(width, width), nn.GELU(), nn.Linear(width, outputs)
     )
 
 

@@ -29,6 +29,7 @@ from mtm.models.heads import Heads, Predictions
 from mtm.models.lines import add_lines
 from mtm.models.original import MapsIntoDecoder, draw_first_weights, halved_sinusoids
 from mtm.models.packing import Layout, take
+from mtm.models.products import Linear
 from mtm.models.transformer import Decoder, Encoder
 
 TOKEN_STD = 0.02
@@ -62,7 +63,7 @@ class MTM(nn.Module):
         self.decoder_modality_encoding = _token(M, D)
         self.mask_tokens = _token(M, D)
         self.encoder = Encoder(config)
-        self.to_decoder = MapsIntoDecoder(modalities, D) if config.original else nn.Linear(D, D)
+        self.to_decoder = MapsIntoDecoder(modalities, D) if config.original else Linear(D, D)
         self.decoder = Decoder(config)
         self.heads = Heads(modalities, config)
         if config.original:

@@ -15,6 +15,7 @@ from mtm.core.config import ModelConfig
 from mtm.models.attention import attend, attend_from
 from mtm.models.dropout import drop
 from mtm.models.packing import Expansion, Layout, take
+from mtm.models.products import Linear, linear
 from mtm.models.stacked import StackedLinear
 
 RowsFunction = Callable[[Tensor], Tensor]
@@ -100,11 +101,11 @@ class Layer(nn.Module):
         D = config.width
         self.heads, self.dropout = config.heads, config.dropout
         self.attention_norm = nn.LayerNorm(D)
-        self.to_queries_keys_values = nn.Linear(D, 3 * D)
-        self.from_heads = nn.Linear(D, D)
+        self.to_queries_keys_values = Linear(D, 3 * D)
+        self.from_heads = Linear(D, D)
         self.mlp_norm = nn.LayerNorm(D)
-        self.mlp_in = nn.Linear(D, 4 * D)
-        self.mlp_out = nn.Linear(4 * D, D)
+        self.mlp_in = Linear(D, 4 * D)
+        self.mlp_out = Linear(4 * D, D)
 
     def forward(
         self,
@@ -154,7 +155,7 @@ class Layer(nn.Module):
         project = self.to_queries_keys_values
         if isinstance(project, StackedLinear):
             return project.part(x, part)
-        return F.linear(x, project.weight[part], project.bias[part])
+        return linear(x, project.weight[part], project.bias[part])
 
     @property
     def _dropped(self) -> float:

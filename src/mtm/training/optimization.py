@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from mtm.core.config import OptimizerConfig
 from mtm.models.network import Network
+from mtm.models.products import fast_products
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of Jordan et al. (2024): singular values end between about 0.7 and 1.2."""
@@ -124,7 +125,9 @@ class Muon(torch.optim.Optimizer):
             for _, same_side in groupby(sorted(alike, key=min), key=min):
                 shapes = list(same_side)
                 stacks = [self._momentum(alike[shape], group["momentum"]) for shape in shapes]
-                for shape, updates in zip(shapes, _orthogonal(stacks), strict=True):
+                with fast_products():
+                    orthogonal = _orthogonal(stacks)
+                for shape, updates in zip(shapes, orthogonal, strict=True):
                     rate = group["lr"] * ADAM_SIZE * math.sqrt(max(shape))
                     matrices = _matrices(alike[shape])
                     torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])

@@ -1,0 +1,78 @@
+"""Products by oneDNN are those of PyTorch, forward and backward, and leave no setting behind."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mtm.models import products
+from mtm.models.products import BLOCK, Linear, fast_products, is_exact, is_not_rounded, linear
+
+ROWS = (0, 1, BLOCK - 1, BLOCK, 3 * BLOCK, 3 * BLOCK + 17)
+
+
+def rows_and_layer(rows: int, inputs: int = 64, outputs: int = 96) -> list[torch.Tensor]:
+    draw = torch.Generator().manual_seed(rows)
+    sizes = ((rows, inputs), (outputs, inputs), (outputs,))
+    return [torch.randn(*size, generator=draw).requires_grad_() for size in sizes]
+
+
+def precision() -> str:
+    settings = getattr(torch.backends.mkldnn, "matmul", None)
+    return str(getattr(settings, "fp32_precision", "unknown"))
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("rows", ROWS)
+def test_values_and_gradients_are_those_of_pytorch(rows, exact, monkeypatch) -> None:
+    """Also where oneDNN is not to be asked."""
+    if not exact:
+        monkeypatch.setattr(products, "is_exact", lambda: False)
+    found, expected = (
+        torch.autograd.grad(function(*given).square().sum(), given)
+        for function, given in ((linear, rows_and_layer(rows)), (F.linear, rows_and_layer(rows)))
+    )
+    for mine, its in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, its, rtol=2e-5, atol=2e-4)
+
+
+def test_rows_without_a_gradient_of_their_own() -> None:
+    x, weight, bias = rows_and_layer(2 * BLOCK + 1)
+    linear(x.detach(), weight, bias).sum().backward()
+    torch.testing.assert_close(weight.grad, x.detach().sum(dim=0).expand_as(weight).contiguous())
+    torch.testing.assert_close(bias.grad, torch.full_like(bias, len(x)))
+    assert x.grad is None
+
+
+def test_a_layer_can_be_mapped_over_and_takes_any_axes() -> None:
+    layer = Linear(64, 96)
+    x = torch.randn(3, 2 * BLOCK, 64)
+    plain = F.linear(x, layer.weight, layer.bias)
+    torch.testing.assert_close(layer(x), plain)
+    torch.testing.assert_close(torch.vmap(layer)(x), plain)
+
+
+def test_what_is_asked_for_in_another_precision_keeps_it() -> None:
+    x, weight, bias = (t.detach() for t in rows_and_layer(2 * BLOCK))
+    assert linear(x.double(), weight.double(), bias.double()).dtype == torch.float64
+    with torch.autocast("cpu", torch.bfloat16):
+        assert linear(x, weight, bias).dtype == torch.bfloat16
+
+
+def test_no_setting_stays_behind() -> None:
+    before = precision()
+    linear(*rows_and_layer(2 * BLOCK)).sum().backward()
+    assert precision() == before
+    with pytest.raises(ZeroDivisionError), fast_products():
+        assert precision() == ("bf16" if is_exact() else before)
+        1 / 0
+    assert precision() == before
+
+
+def test_rounding_to_bfloat16_is_noticed() -> None:
+    x = torch.randn(256, 128, generator=torch.Generator().manual_seed(0))
+    exact = x.double() @ x.double().t()
+    rounded = x.bfloat16().float()
+    assert is_not_rounded(x @ x.t(), exact)
+    assert not is_not_rounded(rounded @ rounded.t(), exact)
