@@ -19,13 +19,14 @@ from mtm.models.mtm import MTM
 from mtm.models.packing import Block, Expansion, Layout
 from mtm.training.losses import (
     distances,
+    action_loss_at,
     reconstruction_losses,
     weighed_distances,
     weighed_errors,
     weighed_outliers,
 )
 
-ACTION_LOSSES = ("cauchy", "absolute", "squared")
+ACTION_LOSSES = ("likeliest", "absolute", "squared")
 MODALITIES = (
     Modality("states", (3,)),
     Modality("gripper", (), "discrete", 4),
@@ -354,6 +355,33 @@ def test_an_action_that_is_visible_is_copied_whatever_its_loss() -> None:
     for one, other in itertools.combinations(hidden, 2):
         assert torch.equal(one[:3], other[:3])  # actions are the last modality
         assert not torch.equal(one[3], other[3])
+
+
+@pytest.mark.parametrize("predict_variance", [True, False])
+def test_only_chosen_actions_count_by_their_own_loss(predict_variance) -> None:
+    """At other steps they count as everything else does."""
+    model, values = make_model(predict_variance=predict_variance), make_values()
+    present = torch.ones(B, T, M, dtype=torch.bool)
+    nothing = torch.zeros(B, T, M, dtype=torch.bool)
+    chosen = torch.rand(B, T, generator=torch.Generator().manual_seed(2)) < 0.5
+    for at, loss in ((chosen, "likeliest"), (~chosen, "squared")):
+        here = present & at[:, :, None]
+        found = losses_of(model, values, nothing, here, "likeliest", chosen=chosen)[0]
+        assert torch.equal(found, losses_of(model, values, nothing, here, loss)[0])
+
+
+@pytest.mark.parametrize(
+    ("step", "loss", "expected"),
+    [
+        (0, "likeliest", "absolute"),
+        (49, "likeliest", "absolute"),
+        (50, "likeliest", "likeliest"),
+        (0, "absolute", "absolute"),
+        (99, "squared", "squared"),
+    ],
+)
+def test_the_likeliest_action_is_learned_after_the_median(step, loss, expected) -> None:
+    assert action_loss_at(step, 100, loss) == expected
 
 
 def test_without_variances_distances_are_not_weighed() -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from lightning_fabric import Fabric
@@ -13,13 +14,14 @@ from torch.distributed.utils import _recursive_to, _to_kwargs
 
 import mtm
 from mtm.data.formats import builtin
+from mtm.data.modalities import Modality
 from mtm.data.normalizer import Normalizer
 from mtm.data.preparation import prepare
 from mtm.data.segments import Segments
 from mtm.masks import training_mask
 from mtm.models.network import make_network
 from mtm.runs.description import Description
-from mtm.training.batches import BatchMaker, Masks, StepInput, made_for
+from mtm.training.batches import BatchMaker, Masks, StepInput, chosen_steps, made_for
 from mtm.training.masked_model import MaskedForward
 from mtm.training.prefetch import Prefetcher
 
@@ -110,6 +112,26 @@ def test_the_loss_counts_what_the_settings_say(maker, loss_on) -> None:
     assert counted[~single].all()
     actions = inputs.weights.sum(dim=1)[:, 2]
     assert torch.equal(actions, torch.ones(64))  # each sample's actions count alike
+
+
+@pytest.mark.parametrize(
+    ("states_visible", "chosen"),
+    [("....", "1111"), ("X...", "1111"), (".X..", ".111"), ("X.X.", "..11"), ("XXXX", "...1")],
+)
+def test_an_action_is_chosen_where_no_later_state_is_visible(states_visible, chosen) -> None:
+    modalities = (Modality("actions", (1,), role="action"), Modality("states", (2,)))
+    visible = np.zeros((1, 4, 2), bool)
+    visible[0, :, 1] = [c == "X" for c in states_visible]
+    visible[0, 3, 0] = True  # a later action tells nothing of what came of this one
+    assert chosen_steps(modalities, visible)[0].tolist() == [c == "1" for c in chosen]
+
+
+@pytest.mark.parametrize("action_loss", ["likeliest", "absolute", "squared"])
+def test_only_with_the_likeliest_action_some_are_inferred(maker, action_loss) -> None:
+    maker.config = replace(maker.config, action_loss=action_loss)
+    chosen = maker(0).chosen
+    assert chosen.shape == maker(0).weights.shape[:2]
+    assert bool(chosen.all()) == (action_loss != "likeliest")
 
 
 def test_processes_share_a_batch(maker) -> None:

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from mtm.core.config import Precision
 from mtm.core.errors import RunError, unknown
 
-FORMAT = 7
+FORMAT = 8
 """Version of a run's directory; raised when an old reader could not read a new run."""
 
 
@@ -45,6 +45,8 @@ def run_settings(description: Mapping[str, Any]) -> dict[str, Any]:
         final, highest = optimizer.pop("final_learning_rate", 0.0), optimizer.get("learning_rate")
         share = min(final / highest, 1.0) if _are_numbers(final, highest) and highest else 0.0
         settings["optimizer"] = optimizer | {"final_share": share, "averaged_share": 0.0}
+    if written < 8 and settings.get("action_loss") == "cauchy":  # its first name
+        settings["action_loss"] = "likeliest"
     return modern_settings(settings) if written < 5 else settings
 
 

@@ -6,7 +6,7 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mtm.core.config import LossOn
 from mtm.core.randomness import Purpose, generator
-from mtm.data.modalities import BoolArray
+from mtm.data.modalities import BoolArray, Modality
 from mtm.data.segments import Segments
 from mtm.masks import MaskFunction, Question, draw_one_for_all, draw_questions
 from mtm.runs.description import Description
@@ -49,6 +49,8 @@ class StepInput:
         values: Normalised values, name -> (B, T, *shape).
         weights: How much each token counts in the loss, (B, T, M); 0: not at all.
         hidden: Those that count and are not visible, (B, T, M).
+        chosen: At which steps a hidden action counts as one that is to be chosen, (B, T): with the
+            likeliest action learned, not where a later state tells what was done.
         masks: Visible and wanted tokens.
         totals: The weights of each modality in the whole batch of all processes, (M,).
         processes: How many processes share that batch.
@@ -57,6 +59,7 @@ class StepInput:
     values: dict[str, Tensor]
     weights: Tensor
     hidden: Tensor
+    chosen: Tensor
     masks: Masks
     totals: Tensor
     processes: int
@@ -77,6 +80,7 @@ class StepInput:
             values={name: change(value) for name, value in self.values.items()},
             weights=change(self.weights),
             hidden=change(self.hidden),
+            chosen=change(self.chosen),
             totals=change(self.totals),
         )
 
@@ -117,16 +121,23 @@ class BatchMaker:
         hidden = everywhere & ~question.visible
         scored = scored_tokens(config.loss_on, question, everywhere)
         weights = _weights(scored) if config.loss_on == "wanted" else scored.astype(np.float32)
-        shown = torch.from_numpy(question.visible[self.mine] & batch.present)
+        shown = question.visible[self.mine] & batch.present
         wanted = None if config.loss_on == "all" else _wanted(scored[self.mine])
         return StepInput(
             self.normalizer.tensors(batch),
             torch.from_numpy(weights[self.mine]),
             torch.from_numpy((scored & hidden)[self.mine]),
-            Masks(shown, wanted),
+            self._chosen(shown),
+            Masks(torch.from_numpy(shown), wanted),
             torch.from_numpy(weights.sum(axis=(0, 1))),
             self.processes,
         )
+
+
+    def _chosen(self, visible: BoolArray) -> Tensor:
+        if self.config.action_loss != "likeliest":
+            return torch.ones(visible.shape[:2], dtype=torch.bool)
+        return torch.from_numpy(chosen_steps(self.modalities, visible))
 
 
 def made_for(
@@ -146,6 +157,16 @@ def scored_tokens(loss_on: LossOn, question: Question, present: BoolArray) -> Bo
     if loss_on == "all":
         return present
     return present & (question.wanted if loss_on == "wanted" else ~question.visible)
+
+
+def chosen_steps(modalities: Sequence[Modality], visible: BoolArray) -> BoolArray:
+    """At which steps no later state is visible, (B, T), of what is visible, (B, T, M)."""
+    states = [i for i, m in enumerate(modalities) if m.role == "state"]
+    shown = visible[:, :, states].any(axis=2)  # (B, T)
+    until = np.logical_or.accumulate(shown[:, ::-1], axis=1)[:, ::-1]  # now or later
+    chosen = np.ones_like(until)
+    chosen[:, :-1] = ~until[:, 1:]
+    return chosen
 
 
 def _weights(scored: BoolArray) -> NDArray[np.float32]:

@@ -5,10 +5,11 @@ off its numbers may be, training weighs the errors of hidden tokens by that: a n
 less about what to do than a clean one, and squared errors alone would listen to the noise. Visible
 tokens are copied, not guessed, and count as they are.
 
-Of a hidden action the median is learned, of everything else the mean. Recorded policies explore,
-and their noise is squashed into the bounds of the actions: its mean is too weak an action. Its
-median is nearer to what the policy does without noise, and its likeliest value nearer still, which
-takes longer to learn (docs/research-log).
+Of most things the mean is learned, of an action that is to be chosen about the likeliest one.
+Recorded policies explore, and their noise is squashed into the bounds of the actions: its mean is
+too weak an action. Its median is nearer to what the policy does without noise, and its likeliest
+value nearer still. An action of which a later state is visible is not chosen but inferred, noise
+and all, so its mean is right (docs/research-log).
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ def reconstruction_losses(
     hidden: Tensor,
     totals: Tensor,
     action_loss: ActionLoss,
+    chosen: Tensor | None = None,
     total: Callable[[Tensor], Tensor] = lambda part: part,
 ) -> tuple[Tensor, Tensor]:
     """The loss of each modality, and the mean error of its tokens that count, (M,) each.
@@ -63,6 +65,8 @@ def reconstruction_losses(
         totals: The weights of each modality that the mean is taken over, (M,). A process that
             holds a part of a batch passes the totals of the whole.
         action_loss: How errors of hidden actions count.
+        chosen: At which steps they count so, (B, T) booleans, and elsewhere like all else; None:
+            at all steps.
         total: Adds what each process holds, without gradients.
     """
     usual = _usual_variances(modalities, predictions, hidden, total)
@@ -77,12 +81,17 @@ def reconstruction_losses(
         errors.append((torch.where(here, tokens, 0.0) * weight).sum() / whole)
         if m.kind == "continuous":
             value, log_variance = predictions.values[m.name], predictions.log_variances.get(m.name)
-            weigh = ACTION_LOSSES[action_loss if m.role == "action" else "squared"]
             if log_variance is not None:
-                guessed = weigh(value, log_variance, truth, usual[m.name])
+                guessed = weighed_errors(value, log_variance, truth, usual[m.name])
                 tokens = torch.where(hidden[:, :, i], guessed, tokens)
-            elif weigh is not weighed_errors:
-                tokens = torch.where(hidden[:, :, i], distances(value, truth), tokens)
+            if m.role == "action" and action_loss != "squared":
+                if log_variance is not None:
+                    weigh = ACTION_LOSSES[action_loss]
+                    guessed = weigh(value, log_variance, truth, usual[m.name])
+                else:
+                    guessed = distances(value, truth)
+                to_choose = hidden[:, :, i] if chosen is None else hidden[:, :, i] & chosen
+                tokens = torch.where(to_choose, guessed, tokens)
         losses.append((torch.where(here, tokens, 0.0) * weight).sum() / whole)
     return torch.stack(losses), torch.stack(errors).detach()
 
@@ -134,11 +143,20 @@ def distances(value: Tensor, truth: Tensor) -> Tensor:
 
 
 ACTION_LOSSES: dict[ActionLoss, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
-    "cauchy": weighed_outliers,
+    "likeliest": weighed_outliers,
     "absolute": weighed_distances,
     "squared": weighed_errors,
 }
 """How errors of hidden actions count, where the network says how far off they may be."""
+
+
+def action_loss_at(step: int, steps: int, action_loss: ActionLoss) -> ActionLoss:
+    """How errors of actions count in a step, counted from 0.
+
+    What is far off hardly pulls at the likeliest action, and at the beginning everything is. So the
+    first half of the steps learns the median.
+    """
+    return "absolute" if action_loss == "likeliest" and 2 * step < steps else action_loss
 
 
 def _usual_variances(
