@@ -18,8 +18,8 @@ from mtm.models.lines import between_visible
 from mtm.models.mtm import MTM
 from mtm.models.packing import Block, Expansion, Layout
 from mtm.training.losses import (
-    distances,
     action_loss_at,
+    distances,
     reconstruction_losses,
     weighed_distances,
     weighed_errors,

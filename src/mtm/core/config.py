@@ -211,9 +211,8 @@ class TrainConfig:
     """Tokens that the loss counts: those that the mask wants, which for random masks are all; all
     in any case; or only those that the mask hides."""
     action_loss: ActionLoss = "likeliest"
-    """What is learned of a hidden action: about the likeliest, or the mean where a later state tells
-    what was done; with absolute errors the median; with squared ones the mean, which is too weak an
-    action where noise was cut off."""
+    """What is learned of a hidden action: likeliest (the mean where a later state tells what was
+    done), absolute errors (the median), or squared ones (the mean, too weak after cut noise)."""
     visible_fraction: tuple[float, float] = (0.4, 1.0)
     """Range of the share that random masks leave visible."""
     whole_modalities: float = 0.5

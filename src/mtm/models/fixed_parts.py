@@ -57,7 +57,7 @@ class Quick:
         self._linear: tuple[Any, ...] = ()
         self._norm: tuple[Any, ...] = ()
         self._is_gelu = type(layer) is nn.GELU
-        if type(layer) in (nn.Linear, products.Linear):
+        if isinstance(layer, nn.Linear) and type(layer) in (nn.Linear, products.Linear):
             self._linear, self._rows = (layer.weight, layer.bias), (layer.bias, layer.weight.t())
         elif type(layer) is nn.LayerNorm:
             self._norm = (layer.normalized_shape, layer.weight, layer.bias, layer.eps)

@@ -62,7 +62,7 @@ def fast_products() -> Iterator[None]:
     if not is_exact():
         yield
         return
-    settings = torch.backends.mkldnn.matmul
+    settings = _settings()
     before, settings.fp32_precision = settings.fp32_precision, "bf16"
     try:
         yield
@@ -73,8 +73,8 @@ def fast_products() -> Iterator[None]:
 @lru_cache(maxsize=1)
 def is_exact() -> bool:
     """Whether oneDNN keeps single precision here though it is allowed not to, by a trial."""
-    settings: Any = getattr(torch.backends.mkldnn, "matmul", None)
-    if not hasattr(settings, "fp32_precision") or not torch.backends.mkldnn.is_available():
+    settings = _settings()
+    if not hasattr(settings, "fp32_precision"):
         return False
     before = settings.fp32_precision
     x = torch.linspace(-1, 1, 256 * 128).view(256, 128).sin()
@@ -89,6 +89,11 @@ def is_exact() -> bool:
 def is_not_rounded(found: Tensor, exact: Tensor) -> bool:
     """Whether products, (n, m) each, are those of single precision, given those of double."""
     return bool((found - exact).abs().max() < EXACT * exact.abs().mean())
+
+
+def _settings() -> Any:
+    """What oneDNN's products may do; None where PyTorch has no such settings."""
+    return getattr(torch.backends.mkldnn, "matmul", None)
 
 
 def _suits(x: Tensor, weight: Tensor) -> bool:

@@ -133,7 +133,6 @@ class BatchMaker:
             self.processes,
         )
 
-
     def _chosen(self, visible: BoolArray) -> Tensor:
         if self.config.action_loss != "likeliest":
             return torch.ones(visible.shape[:2], dtype=torch.bool)
@@ -162,7 +161,7 @@ def scored_tokens(loss_on: LossOn, question: Question, present: BoolArray) -> Bo
 def chosen_steps(modalities: Sequence[Modality], visible: BoolArray) -> BoolArray:
     """At which steps no later state is visible, (B, T), of what is visible, (B, T, M)."""
     states = [i for i, m in enumerate(modalities) if m.role == "state"]
-    shown = visible[:, :, states].any(axis=2)  # (B, T)
+    shown: BoolArray = np.any(visible[:, :, states], axis=2)  # (B, T)
     until = np.logical_or.accumulate(shown[:, ::-1], axis=1)[:, ::-1]  # now or later
     chosen = np.ones_like(until)
     chosen[:, :-1] = ~until[:, 1:]

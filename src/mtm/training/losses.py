@@ -28,7 +28,6 @@ from mtm.models.heads import Predictions
 ROUNDED = 0.05
 """Share of the predicted deviation over which the distance of an action is rounded off."""
 
-
 CAUCHY_SCALE = 0.3745
 """The squared scale of the Cauchy distribution that fits normal errors best, over their variance.
 """
