@@ -120,10 +120,9 @@ def weighed_distances(value: Tensor, log_variance: Tensor, truth: Tensor, usual:
     does not jump there. Arguments and result are those of `weighed_errors`.
     """
     deviation = (log_variance / 2).exp()
-    fixed = deviation.detach()
-    distance = ((value - truth) ** 2 + (ROUNDED * fixed) ** 2).sqrt()
+    distance = ((value - truth) ** 2 + (ROUNDED * deviation.detach()) ** 2).sqrt()
     surprise = 2 * math.sqrt(2) * distance / deviation + log_variance
-    return _by_token(fixed * usual.sqrt() * surprise)
+    return _by_token(usual * surprise)
 
 
 def weighed_outliers(value: Tensor, log_variance: Tensor, truth: Tensor, usual: Tensor) -> Tensor:
@@ -131,9 +130,8 @@ def weighed_outliers(value: Tensor, log_variance: Tensor, truth: Tensor, usual: 
 
     Arguments and result are those of `weighed_errors`.
     """
-    weight = (log_variance.detach().exp() * usual).sqrt() * CAUCHY_SCALE
     away = (value - truth) ** 2 * torch.exp(-log_variance) / CAUCHY_SCALE
-    return _by_token(weight * (2 * torch.log1p(away) + log_variance))
+    return _by_token(usual * CAUCHY_SCALE * (2 * torch.log1p(away) + log_variance))
 
 
 def distances(value: Tensor, truth: Tensor) -> Tensor:
