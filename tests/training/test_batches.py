@@ -126,14 +126,6 @@ def test_an_action_is_chosen_where_no_later_state_is_visible(states_visible, cho
     assert chosen_steps(modalities, visible)[0].tolist() == [c == "1" for c in chosen]
 
 
-@pytest.mark.parametrize("action_loss", ["likeliest", "absolute", "squared"])
-def test_only_with_the_likeliest_action_some_are_inferred(maker, action_loss) -> None:
-    maker.config = replace(maker.config, action_loss=action_loss)
-    chosen = maker(0).chosen
-    assert chosen.shape == maker(0).weights.shape[:2]
-    assert bool(chosen.all()) == (action_loss != "likeliest")
-
-
 def test_processes_share_a_batch(maker) -> None:
     whole = maker(3)
     description = Description(maker.config, maker.modalities, maker.normalizer, {})

@@ -508,6 +508,19 @@ def test_a_sitting_takes_a_step_at_least(point_mass, tiny, out, step) -> None:
     assert not out.exists()
 
 
+def test_a_run_with_an_action_loss_of_earlier_goes_on_with_the_nearest(
+    point_mass, tiny, out
+) -> None:
+    train(point_mass, tiny, out, stop_at=5, silent=True)
+    file = out / "config.json"
+    plain = json.loads(file.read_text())
+    plain["train"]["action_loss"] = "cauchy"
+    del plain["sha256"]
+    file.write_text(json.dumps(plain))
+    assert mtm.load_run(out).description.train.action_loss == "absolute"
+    assert train(point_mass, tiny, out, resume=True, silent=True).step == tiny.steps
+
+
 def test_runs_of_older_formats_are_read_and_resumed(point_mass, tiny, out) -> None:
     old = replace(
         tiny,

@@ -38,7 +38,7 @@ Precision = Literal["32-true", "bf16-mixed", "bf16-true", "64-true"]
 
 MaskPer = Literal["sample", "batch"]
 LossOn = Literal["wanted", "all", "hidden"]
-ActionLoss = Literal["likeliest", "absolute", "squared"]
+ActionLoss = Literal["absolute", "squared"]
 
 COUNTED = ["steps", "batch_size", "validation_segments", "validate_every", "checkpoint_every"]
 COUNTED += ["keep_checkpoints", "log_every"]
@@ -210,9 +210,9 @@ class TrainConfig:
     loss_on: LossOn = "wanted"
     """Tokens that the loss counts: those that the mask wants, which for random masks are all; all
     in any case; or only those that the mask hides."""
-    action_loss: ActionLoss = "likeliest"
-    """What is learned of a hidden action: likeliest (the mean where a later state tells what was
-    done), absolute errors (the median), or squared ones (the mean, too weak after cut noise)."""
+    action_loss: ActionLoss = "absolute"
+    """Errors of hidden actions that are to be chosen: absolute, which learns the median, or
+    squared, the mean, too weak an action if noise was cut off. Of all else the mean is learned."""
     visible_fraction: tuple[float, float] = (0.4, 1.0)
     """Range of the share that random masks leave visible."""
     whole_modalities: float = 0.5

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from mtm.core.config import Precision
 from mtm.core.errors import RunError, unknown
 
-FORMAT = 8
+FORMAT = 7
 """Version of a run's directory; raised when an old reader could not read a new run."""
 
 
@@ -45,15 +45,22 @@ def run_settings(description: Mapping[str, Any]) -> dict[str, Any]:
         final, highest = optimizer.pop("final_learning_rate", 0.0), optimizer.get("learning_rate")
         share = min(final / highest, 1.0) if _are_numbers(final, highest) and highest else 0.0
         settings["optimizer"] = optimizer | {"final_share": share, "averaged_share": 0.0}
-    if written < 8 and settings.get("action_loss") == "cauchy":  # its first name
-        settings["action_loss"] = "likeliest"
+    settings = _offered(settings)
     return modern_settings(settings) if written < 5 else settings
 
 
 def agent_settings(description: Mapping[str, Any]) -> dict[str, Any]:
     """The settings in the `config.json` of an agent."""
-    settings: dict[str, Any] = description["config"]
+    settings: dict[str, Any] = {**description["config"]}
+    if isinstance(settings.get("bc10"), Mapping):
+        settings["bc10"] = _offered(settings["bc10"])
     return modern_settings(settings) if description["format"] < 5 else settings
+
+
+def _offered(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with an action loss that is no longer offered as the one that comes nearest."""
+    was_cauchy = settings.get("action_loss") == "cauchy"
+    return {**settings} | ({"action_loss": "absolute"} if was_cauchy else {})
 
 
 def modern_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

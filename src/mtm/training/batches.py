@@ -49,8 +49,8 @@ class StepInput:
         values: Normalised values, name -> (B, T, *shape).
         weights: How much each token counts in the loss, (B, T, M); 0: not at all.
         hidden: Those that count and are not visible, (B, T, M).
-        chosen: At which steps a hidden action counts as one that is to be chosen, (B, T): with the
-            likeliest action learned, not where a later state tells what was done.
+        chosen: At which steps a hidden action is to be chosen, (B, T): no later state tells what
+            was done.
         masks: Visible and wanted tokens.
         totals: The weights of each modality in the whole batch of all processes, (M,).
         processes: How many processes share that batch.
@@ -127,16 +127,11 @@ class BatchMaker:
             self.normalizer.tensors(batch),
             torch.from_numpy(weights[self.mine]),
             torch.from_numpy((scored & hidden)[self.mine]),
-            self._chosen(shown),
+            torch.from_numpy(chosen_steps(self.modalities, shown)),
             Masks(torch.from_numpy(shown), wanted),
             torch.from_numpy(weights.sum(axis=(0, 1))),
             self.processes,
         )
-
-    def _chosen(self, visible: BoolArray) -> Tensor:
-        if self.config.action_loss != "likeliest":
-            return torch.ones(visible.shape[:2], dtype=torch.bool)
-        return torch.from_numpy(chosen_steps(self.modalities, visible))
 
 
 def made_for(

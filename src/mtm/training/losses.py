@@ -5,11 +5,12 @@ off its numbers may be, training weighs the errors of hidden tokens by that: a n
 less about what to do than a clean one, and squared errors alone would listen to the noise. Visible
 tokens are copied, not guessed, and count as they are.
 
-Of most things the mean is learned, of an action that is to be chosen about the likeliest one.
-Recorded policies explore, and their noise is squashed into the bounds of the actions: its mean is
-too weak an action. Its median is nearer to what the policy does without noise, and its likeliest
-value nearer still. An action of which a later state is visible is not chosen but inferred, noise
-and all, so its mean is right (docs/research-log).
+Of most things the mean is learned, of an action that is to be chosen the median. Recorded policies
+explore, and their noise is squashed into the bounds of the actions: its mean is too weak an action,
+its median is what the policy does without noise. Nor is the noise the same everywhere. What a
+policy does precisely has to be precise, and what it scatters hardly matters, so these errors are
+weighed by the whole likelihood. An action of which a later state is visible is not chosen but
+inferred, noise and all, so its mean is right (docs/research-log).
 """
 
 from __future__ import annotations
@@ -27,10 +28,6 @@ from mtm.models.heads import Predictions
 
 ROUNDED = 0.05
 """Share of the predicted deviation over which the distance of an action is rounded off."""
-
-CAUCHY_SCALE = 0.3745
-"""The squared scale of the Cauchy distribution that fits normal errors best, over their variance.
-"""
 
 
 def token_errors(modality: Modality, prediction: Tensor, truth: Tensor) -> Tensor:
@@ -63,8 +60,8 @@ def reconstruction_losses(
         hidden: Those that count and were not visible, (B, T, M) booleans.
         totals: The weights of each modality that the mean is taken over, (M,). A process that
             holds a part of a batch passes the totals of the whole.
-        action_loss: How errors of hidden actions count.
-        chosen: At which steps they count so, (B, T) booleans, and elsewhere like all else; None:
+        action_loss: How errors of hidden actions that are to be chosen count.
+        chosen: At which steps that is, (B, T) booleans; elsewhere they count like all else. None:
             at all steps.
         total: Adds what each process holds, without gradients.
     """
@@ -83,10 +80,9 @@ def reconstruction_losses(
             if log_variance is not None:
                 guessed = weighed_errors(value, log_variance, truth, usual[m.name])
                 tokens = torch.where(hidden[:, :, i], guessed, tokens)
-            if m.role == "action" and action_loss != "squared":
+            if m.role == "action" and action_loss == "absolute":
                 if log_variance is not None:
-                    weigh = ACTION_LOSSES[action_loss]
-                    guessed = weigh(value, log_variance, truth, usual[m.name])
+                    guessed = weighed_distances(value, log_variance, truth, usual[m.name])
                 else:
                     guessed = distances(value, truth)
                 to_choose = hidden[:, :, i] if chosen is None else hidden[:, :, i] & chosen
@@ -114,10 +110,10 @@ def weighed_errors(value: Tensor, log_variance: Tensor, truth: Tensor, usual: Te
 
 
 def weighed_distances(value: Tensor, log_variance: Tensor, truth: Tensor, usual: Tensor) -> Tensor:
-    """The same with the likelihood of a Laplace distribution: distances in place of their squares.
+    """The likelihood of a Laplace distribution, (B, T): what is surer counts more in proportion.
 
     Near zero a distance is rounded off, over a twentieth of the deviation, so that its gradient
-    does not jump there. Arguments and result are those of `weighed_errors`.
+    does not jump there. Arguments are those of `weighed_errors`.
     """
     deviation = (log_variance / 2).exp()
     distance = ((value - truth) ** 2 + (ROUNDED * deviation.detach()) ** 2).sqrt()
@@ -125,35 +121,9 @@ def weighed_distances(value: Tensor, log_variance: Tensor, truth: Tensor, usual:
     return _by_token(usual * surprise)
 
 
-def weighed_outliers(value: Tensor, log_variance: Tensor, truth: Tensor, usual: Tensor) -> Tensor:
-    """The same with the likelihood of a Cauchy distribution: what is far off hardly pulls.
-
-    Arguments and result are those of `weighed_errors`.
-    """
-    away = (value - truth) ** 2 * torch.exp(-log_variance) / CAUCHY_SCALE
-    return _by_token(usual * CAUCHY_SCALE * (2 * torch.log1p(away) + log_variance))
-
-
 def distances(value: Tensor, truth: Tensor) -> Tensor:
     """As `weighed_distances`, where the network does not say how far off it may be."""
     return 2 * math.sqrt(2) * _by_token(((value - truth) ** 2 + ROUNDED**2).sqrt())
-
-
-ACTION_LOSSES: dict[ActionLoss, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
-    "likeliest": weighed_outliers,
-    "absolute": weighed_distances,
-    "squared": weighed_errors,
-}
-"""How errors of hidden actions count, where the network says how far off they may be."""
-
-
-def action_loss_at(step: int, steps: int, action_loss: ActionLoss) -> ActionLoss:
-    """How errors of actions count in a step, counted from 0.
-
-    What is far off hardly pulls at the likeliest action, and at the beginning everything is. So the
-    first half of the steps learns the median.
-    """
-    return "absolute" if action_loss == "likeliest" and 2 * step < steps else action_loss
 
 
 def _usual_variances(

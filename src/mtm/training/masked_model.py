@@ -24,7 +24,7 @@ from mtm.models.members import Members
 from mtm.models.network import Network, make_network
 from mtm.runs.description import Description
 from mtm.training.batches import BatchMaker, Masks, StepInput, made_for
-from mtm.training.losses import action_loss_at, reconstruction_losses
+from mtm.training.losses import reconstruction_losses
 from mtm.training.optimization import (
     clip_members,
     gradient_norm,
@@ -186,7 +186,7 @@ class MaskedTrainer(Trainer):
             self.modalities,
             self.inputs(step).to(self.fabric.device),
             config.optimizer.clip_norm,
-            action_loss_at(step, config.steps, config.action_loss),
+            config.action_loss,
             config.model.values,
         )
         self._counted += 1

@@ -44,7 +44,7 @@ class BC10Config:
     warmup_steps: int = 200
     """Steps of linear warm-up."""
     action_loss: ActionLoss = "squared"
-    """As `TrainConfig.action_loss`; without predicted variances, `likeliest` is as `absolute`."""
+    """As `TrainConfig.action_loss`."""
 
     def __post_init__(self) -> None:
         ranges = {
