@@ -73,7 +73,7 @@ export function Act({ session, theme }: { session: Session; theme: string }) {
     return (
       <section class="panel" aria-label="Act">
         <h2>Let {run.name} act</h2>
-        <p class="notice">{acting.problem}</p>
+        <p class="notice lines">{acting.problem}</p>
       </section>
     );
   }

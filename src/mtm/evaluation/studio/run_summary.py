@@ -120,11 +120,14 @@ def environment_of(run: Run, named: str | None = None) -> tuple[str | None, str 
             env_id = environment_to_act_in(run.description.metadata)
         except MTMError as error:
             env_id = matching_environment(run.description.metadata)
-            return env_id, f"{error} Here: end the studio, and {command} {env_id}"
+            return env_id, (
+                f"Not yet: {error}\nTo do so here, end the studio and start it again:\n"
+                f"{command} {shlex.quote(str(env_id))}"
+            )
     if env_id is None:
         return None, (
             "The run's data name no environment, so there is nowhere to act. If there is one, "
-            f"name it: end the studio, and {command} ID"
+            f"end the studio and name it:\n{command} ID"
         )
     try:
         require("gymnasium", extra="sim")
