@@ -88,7 +88,7 @@ class Job:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.frame: tuple[int, dict[str, Any]] | None = None
         self._cancelled = threading.Event()
-        self._reported = self._drawn = 0.0
+        self._reported = self._next_frame = 0.0
         self._thread = threading.Thread(target=self._work, name="mtm-studio-acting", daemon=True)
 
     def start(self) -> None:
@@ -203,12 +203,14 @@ class Job:
         self._say("episode", **result)
 
     def _see(self, step: int, draw: Callable[[], Any]) -> None:
-        now = time.monotonic()
-        if now - self._drawn < FRAME_SECONDS:
+        began = time.monotonic()
+        if began < self._next_frame:
             return
-        self._drawn = now
         number = 0 if self.frame is None else self.frame[0] + 1
         self.frame = (number, {"step": step, "image": png(draw())})
+        ended = time.monotonic()
+        # Without a graphics card a frame may take seconds: at most half of the time goes to them.
+        self._next_frame = max(began + FRAME_SECONDS, ended + (ended - began))
 
     def _say(self, kind: str, **fields: Any) -> None:
         self.events.append((kind, fields))
