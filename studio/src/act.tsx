@@ -1,7 +1,7 @@
 // Let a run act in its environment, and watch the returns arrive.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
-import { type ActEpisode, ask, Refusal } from "./api";
+import { type ActEpisode, ask, Gone, query, Refusal } from "./api";
 import { NumberField, within } from "./fields";
 import { counted, number } from "./format";
 import type { Session } from "./session";
@@ -12,6 +12,8 @@ interface Job {
   policy: string;
   target: number | null;
   episodes: number;
+  /** Of the first episode. */
+  seed: number;
   /** What one should know, such as that the target lies beyond the data. */
   notices: string[];
 }
@@ -31,8 +33,6 @@ interface Progress {
 
 interface Seen {
   job: Job | null;
-  /** The seed of the first episode. */
-  first: number;
   progress: Progress | null;
   results: ActEpisode[];
   frame: string | null;
@@ -43,33 +43,51 @@ interface Seen {
 
 const LARGEST_SEED = 2 ** 31 - 1;
 
-const NOTHING: Seen = { job: null, first: 0, progress: null, results: [], frame: null, framesProblem: null, end: null, error: null };
+const NOTHING: Seen = { job: null, progress: null, results: [], frame: null, framesProblem: null, end: null, error: null };
 
 export function Act({ session, theme }: { session: Session; theme: string }) {
   const { run } = session;
   const [seen, setSeen] = useState<Seen>(NOTHING);
   const stream = useRef<EventSource | null>(null);
+  /** Counts the runs and orders looked at: what answers an earlier one is too late. */
+  const turn = useRef(0);
   const see = (change: (old: Seen) => Partial<Seen>) => setSeen((old) => ({ ...old, ...change(old) }));
-  useEffect(() => () => stream.current?.close(), []);
+  useEffect(() => {
+    if (!run) return;
+    const mine = ++turn.current;
+    setSeen(NOTHING);
+    // What went on while the page was elsewhere, or was opened again, is followed and can be stopped.
+    ask<Job | { job: null }>(query("act", { run: run.id })).then((found) => {
+      if (mine !== turn.current || found.job === null) return;
+      see(() => ({ job: found }));
+      stream.current = follow(found, see);
+    }, (error: Error) => { if (mine === turn.current && !(error instanceof Gone)) see(() => ({ error: error.message })); });
+    return () => {
+      turn.current++;
+      stream.current?.close();
+    };
+  }, [run?.id]);
   if (!run) return null;
   const { acting } = run;
   if (acting.problem !== null) {
     return (
       <section class="panel" aria-label="Act">
         <h2>Let {run.name} act</h2>
-        <p class="notice">{acting.problem}</p>
+        <p class="notice lines">{acting.problem}</p>
       </section>
     );
   }
   const start = async (question: object) => {
+    const mine = ++turn.current;
     stream.current?.close();
-    setSeen({ ...NOTHING, first: session.state.actSeed });
+    setSeen(NOTHING);
     try {
       const job = await ask<Job>("act", question);
+      if (mine !== turn.current) return;
       see(() => ({ job }));
       stream.current = follow(job, see);
     } catch (error) {
-      see(() => ({ error: error instanceof Refusal ? error.message : "The server does not answer." }));
+      if (mine === turn.current) see(() => ({ error: error instanceof Refusal ? error.message : "The server does not answer." }));
     }
   };
   const stop = () => {
@@ -198,12 +216,12 @@ function Outcome({ seen, theme }: { seen: Seen; theme: string }) {
     <>
       <progress max={job.episodes} value={results.length} aria-label="Episodes that ended" />
       <p role="status" data-testid="acting">
-        {state}: {results.length} of {counted(job.episodes, "episode")}
+        {state}: {results.length} of {counted(job.episodes, "episode")} by {job.policy}
         {job.target === null ? "" : `, asked for ${number(job.target)}`}
         {ended.length > 0 && <>, earned <b>{number(mean)}</b> on average</>}
         {end?.std !== null && end?.std !== undefined && ended.length > 1 && ` (standard deviation ${number(end.std)})`}.
       </p>
-      {ended.length > 0 && <Earned results={ended} seeds={Array.from({ length: job.episodes }, (_, i) => seen.first + i)} target={job.target} theme={theme} />}
+      {ended.length > 0 && <Earned results={ended} seeds={Array.from({ length: job.episodes }, (_, i) => job.seed + i)} target={job.target} theme={theme} />}
       <div class="table-scroll">
         <table>
           <thead><tr><th>seed</th><th>asked</th><th>earned</th><th>score</th><th>steps</th><th>success</th></tr></thead>

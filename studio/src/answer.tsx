@@ -67,7 +67,7 @@ export function AnswerPanel({ session, loaded, theme }: Props) {
       <div class="modalities">{ordered.map((m) => (
         <ModalityPlots key={m.name} {...{ session, loaded, theme, answer, second }} modality={m} features={drawn.filter((f) => f.modality === m)} />
       ))}</div>
-      {drawn.length === 0 && <p class="empty">{needle ? `No chosen feature is called “${search}”.` : "Choose features to draw."}</p>}
+      {drawn.length === 0 && <p class="empty">{needle ? `No drawn feature is called “${search}”. Choose others under Features.` : "Choose some under Features."}</p>}
     </section>
   );
 }

@@ -18,6 +18,7 @@ export interface TimelineProps {
 }
 
 const HEIGHT = 68;
+/** Room below the strip, for the numbers of the steps. */
 const FOOT = 14;
 
 /** A strip to drag the window along; the arrow keys move it, too. */
@@ -65,6 +66,7 @@ export function Timeline(props: TimelineProps) {
 
   return (
     <div class="timeline">
+      <p class="small muted">{about(props)}</p>
       <canvas
         ref={canvas}
         role="slider"
@@ -82,6 +84,20 @@ export function Timeline(props: TimelineProps) {
       />
     </div>
   );
+}
+
+/** What the strip shows. It stands above it: on it, it would hide the curve. */
+function about(props: TimelineProps): string {
+  const known = props.curve.filter((v): v is number => v !== null);
+  const hatched = props.absent.length > 0 ? "hatched: something is absent" : "";
+  if (known.length === 0) return ["no rewards or returns to draw", hatched].filter(Boolean).join("; ");
+  const [low, high] = span(known);
+  const range = low === high ? number(low) : `${number(low)} to ${number(high)}`;
+  return [`${props.label}, ${range}`, hatched].filter(Boolean).join("; ");
+}
+
+function span(known: number[]): [number, number] {
+  return [known.reduce((a, b) => Math.min(a, b)), known.reduce((a, b) => Math.max(a, b))];
 }
 
 function draw(canvas: HTMLCanvasElement, props: TimelineProps): void {
@@ -115,15 +131,10 @@ function draw(canvas: HTMLCanvasElement, props: TimelineProps): void {
 
 function drawCurve(pen: CanvasRenderingContext2D, props: TimelineProps, colour: string, x: (s: number) => number, base: number): void {
   const known = props.curve.filter((v): v is number => v !== null);
-  const hatched = props.absent.length > 0 ? "hatched: something is absent" : "";
-  if (known.length === 0) {
-    drawLabel(pen, ["no rewards or returns to draw", hatched], colour);
-    return;
-  }
-  const low = known.reduce((a, b) => Math.min(a, b));
-  const high = known.reduce((a, b) => Math.max(a, b));
+  if (known.length === 0) return;
+  const [low, high] = span(known);
   const tall = high - low || 1;
-  const y = (v: number) => base - 8 - ((v - low) / tall) * (base - 22);
+  const y = (v: number) => base - 8 - ((v - low) / tall) * (base - 16);
   pen.strokeStyle = colour;
   pen.lineWidth = 1.6;
   pen.lineJoin = "round";
@@ -137,16 +148,6 @@ function drawCurve(pen: CanvasRenderingContext2D, props: TimelineProps, colour: 
     open = true;
   });
   pen.stroke();
-  const about = low === high ? number(low) : `${number(low)} to ${number(high)}`;
-  drawLabel(pen, [`${props.label}, ${about}`, hatched], colour);
-}
-
-function drawLabel(pen: CanvasRenderingContext2D, parts: string[], colour: string): void {
-  pen.fillStyle = colour;
-  pen.font = "11px system-ui, sans-serif";
-  pen.textBaseline = "top";
-  pen.textAlign = "left";
-  pen.fillText(parts.filter(Boolean).join("; "), 6, 3);
 }
 
 function drawFoot(pen: CanvasRenderingContext2D, props: TimelineProps, colour: string, width: number): void {

@@ -13,6 +13,7 @@ import torch
 
 from mtm.core.config import ModelConfig, TrainConfig
 from mtm.core.reading import Reading
+from mtm.data.formats import builtin
 from mtm.training.train import train
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ QUICK = TrainConfig(
     log_every=10,
     model=ModelConfig(width=16, encoder_layers=1, heads=2, dropout=0.0),
 )
+
+OWN_ENVIRONMENT = "point_mass_environment:PointMass-v0"
 
 GEARS = Reading(
     columns={"motion": ("position", "speed"), "gear": ("gear",), "throttle": ("throttle",)},
@@ -82,6 +85,20 @@ def gears_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("studio")
     write_gears(folder / "gears.npz")
     return trained(folder / "gears.npz", replace(QUICK, reading=GEARS), folder / "gears")
+
+
+@pytest.fixture(scope="session")
+def module_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its data name an environment of the user's own, as MODULE:ID."""
+    folder = tmp_path_factory.mktemp("studio")
+    data = builtin.point_mass(40, 20)
+    np.savez(
+        folder / "point.npz",
+        **{name: data.arrays[name] for name in data.names},
+        offsets=np.append(data.starts, data.num_steps),
+        env_id=OWN_ENVIRONMENT,
+    )
+    return trained(folder / "point.npz", QUICK, folder / "point")
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ pytest.importorskip("starlette", reason="the extra `studio` is not installed")
 httpx = pytest.importorskip("httpx", reason="the extra `dev` is not installed")
 
 import mtm
+from mtm.data.environment_ids import EnvironmentMismatchError
+from mtm.evaluation.studio.serving import Serving
 
 ORDER = {"run": 0, "policy": "rcbc", "target": "fraction:0.5", "episodes": 2, "seed": 3}
 
@@ -66,6 +69,8 @@ def test_returns_are_those_of_a_rollout(client: Any, act: Any, hopper_run: Path)
     assert answer.status_code == 202
     about = answer.json()
     assert about["environment"] == "Hopper-v5"
+    assert client.get("/api/act", params={"run": 0}).json() == about  # for a page that was away
+    assert client.get("/api/act", params={"run": 1}).json() == {"job": None}
     told = events(client, about["job"])
     run = mtm.load_run(hopper_run)
     policy = mtm.policies.return_conditioned(run, "fraction:0.5")
@@ -105,6 +110,7 @@ def test_one_at_a_time_and_cancelled(client: Any, act: Any) -> None:
     job = act(policy="plan", episodes=50).json()["job"]
     busy = act()
     assert (busy.status_code, busy.json()["error"]["code"]) == (409, "busy")
+    assert "hopper is acting already" in busy.json()["error"]["message"]
     assert client.post(f"/api/act/{job}/cancel", json={}).status_code == 200
     assert ended(client, job)["state"] == "cancelled"
     assert events(client, job)[-1][2]["state"] == "cancelled"
@@ -123,6 +129,47 @@ def test_what_cannot_act_says_why(client: Any, act: Any) -> None:
     assert client.get("/api/act/999").status_code == 404
     beyond = act(target=99_999.0, episodes=1).json()
     assert "episodes of the data returned" in beyond["notices"][0]
+
+
+def acting_of(serving: Serving) -> dict[str, Any]:
+    studio = httpx.get(f"{serving.address}api/studio", trust_env=False).json()
+    return dict(studio["runs"][-1]["acting"])
+
+
+@pytest.mark.usefixtures("_find_environments")
+def test_an_environment_of_one_s_own_is_named_by_the_user(
+    module_run: Path, hopper_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No module is imported on the word of a data file, and the page says how to name it."""
+    env_id = "point_mass_environment:PointMass-v0"
+    monkeypatch.delitem(sys.modules, "point_mass_environment", raising=False)
+    with Serving([module_run], port=0) as serving:
+        told = acting_of(serving)
+    assert told["environment"] == env_id
+    assert told["problem"].endswith(f"mtm studio {module_run} --env {env_id}")
+    assert "point_mass_environment" not in sys.modules
+
+    with (
+        Serving([hopper_run, module_run], env_id=env_id, port=0) as serving,
+        httpx.Client(base_url=serving.address, timeout=60, trust_env=False) as client,
+    ):
+        told = acting_of(serving)
+        assert (told["environment"], told["problem"]) == (env_id, None)
+        runs = client.get("/api/studio").json()["runs"]
+        assert runs[0]["acting"]["environment"] == "Hopper-v5"  # it keeps to its own
+        job = client.post("/api/act", json={**ORDER, "run": 1, "policy": "bc"}).json()
+        ended(client, job["job"])
+        found = events(client, job["job"])
+    assert found[-1][2]["state"] == "done"
+    policy = mtm.policies.behavior_cloning(mtm.load_run(module_run))
+    expected = mtm.rollout({"bc": policy}, env_id, episodes=2, seed=3)["bc"]
+    arrived = {e["seed"]: e["return"] for _, kind, e in found if kind == "episode"}
+    assert [arrived[s] for s in (3, 4)] == pytest.approx(expected.returns.tolist())
+
+
+def test_a_named_environment_must_be_that_of_a_run(hopper_run: Path) -> None:
+    with pytest.raises(EnvironmentMismatchError, match="not on Walker2d-v5. Use Hopper-v5"):
+        Serving([hopper_run], env_id="Walker2d-v5", port=0)
 
 
 @pytest.mark.parametrize("place", [{"run": 0, "data": 0}, {"run": 1, "data": 1}])

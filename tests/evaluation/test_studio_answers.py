@@ -20,6 +20,9 @@ from mtm.evaluation.studio.turns import Turns
 from mtm.inference.certainty import ask_how_sure
 from mtm.inference.run_data import episode_shown_to, own_data
 
+# As the studio computes: with another number of threads, sums are rounded otherwise.
+pytestmark = pytest.mark.usefixtures("_one_thread")
+
 HOPPER, GEARS = {"run": 0, "data": 0}, {"run": 1, "data": 1}
 
 

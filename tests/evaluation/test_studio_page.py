@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -245,6 +246,17 @@ def test_scrubbing_and_browsing(desk: Desk) -> None:
     desk.page.wait_for_selector("summary .badge.held-out")
 
 
+def test_the_timeline_s_label_does_not_lie_on_its_curve(desk: Desk) -> None:
+    desk.open("run=gears&episode=0&length=4")
+    label = desk.page.get_by_text("hatched: something is absent").bounding_box()
+    strip = desk.page.locator(".timeline canvas").bounding_box()
+    assert label is not None
+    assert strip is not None
+    assert label["y"] + label["height"] <= strip["y"]
+    desk.page.get_by_label("Run", exact=True).select_option(index=0)
+    desk.page.get_by_text(re.compile(r"^rewards, .* to .*")).wait_for()
+
+
 def test_every_mask_that_is_offered_answers(desk: Desk) -> None:
     desk.open("run=hopper&episode=3&length=8")
     buttons = desk.page.locator(".masks button:not([disabled])")
@@ -475,6 +487,41 @@ def test_acting_is_watched_and_stopped(desk: Desk) -> None:
     desk.page.get_by_role("button", name="Stop").click()
     desk.page.wait_for_selector("[data-testid=acting]:has-text('Stopped')")
     assert desk.page.get_by_role("button", name="Let it act").is_enabled()
+
+
+@pytest.mark.parametrize("away", ["view", "reload"])
+def test_acting_is_found_again(desk: Desk, away: str) -> None:
+    pytest.importorskip("gymnasium", reason="acting needs the extra `sim`")
+    pytest.importorskip("mujoco", reason="acting needs the extra `sim`")
+    desk.open("run=hopper&view=act&episodes=100&policy=plan&frames=0", wait=False)
+    desk.page.get_by_role("button", name="Let it act").click()
+    desk.page.get_by_test_id("acting").wait_for()
+    if away == "view":
+        desk.page.get_by_role("button", name="Ask", exact=True).click()
+        desk.answered()
+        desk.page.get_by_role("button", name="Act", exact=True).click()
+    else:
+        desk.page.reload()
+    desk.page.wait_for_selector("[data-testid=acting]:has-text('of 100 episodes by plan')")
+    desk.page.get_by_role("button", name="Stop").click()
+    desk.page.wait_for_selector("[data-testid=acting]:has-text('Stopped')")
+    desk.page.get_by_label("Run", exact=True).select_option(index=1)
+    desk.page.wait_for_selector("h2:has-text('<img')")
+    assert desk.page.get_by_test_id("acting").count() == 0  # that was another run
+
+
+def test_a_run_that_cannot_act_as_it_is_says_how_to_let_it(
+    browser: Browser, module_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mtm.evaluation.studio.serving import Serving
+
+    monkeypatch.delitem(sys.modules, "point_mass_environment", raising=False)
+    with Serving([module_run], port=0) as serving:
+        desk = Desk(browser, serving.address).open("view=act", wait=False)
+        told = desk.page.locator("section[aria-label=Act] .notice").text_content() or ""
+        desk.context.close()
+    assert f"mtm studio {module_run} --env point_mass_environment:PointMass-v0" in told
+    assert desk.faults == []
 
 
 @pytest.mark.parametrize("view", ["ask", "act", "quality"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import acting, beside_original, time_to_quality
+from benchmarks import acting, beside_original, studio, time_to_quality
 from benchmarks.timing import seconds_in_turns, seconds_of_each
 from benchmarks.training import Stepper, one_for_all
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from mtm.core.config import OptimizerConfig, TrainConfig, preset
 from mtm.core.config_io import differences
+from mtm.data.formats.store import open_store
 from mtm.data.modalities import Modality
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.masks import make_mask
@@ -139,3 +140,16 @@ def test_programs_compute_in_turns(tmp_path) -> None:
     nonsense = {"no such preset": ("one_training", tmp_path, "--preset=none")}
     with pytest.raises(RuntimeError, match="ended with exit code"):
         seconds_in_turns(nonsense, steps=1, warmup=0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_studio_is_measured_with_a_store_of_today(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(studio, "STEPS", 5000)
+    monkeypatch.setattr(studio, "PART", 1000)
+    studio._write_large(tmp_path / "store")
+    stored = open_store(tmp_path / "store")
+    assert (stored.num_steps, stored.num_episodes) == (5000, 10)
+    assert stored.blocks is not None
+    assert stored.blocks.have_digests

@@ -20,6 +20,9 @@ class Arguments:
     """Run directories; those in runs/ if none is given."""
     data: str | None = None
     """Data to look at, besides those that the runs were trained on."""
+    env: str | None = None
+    """Environment to act in; needed where the data name none, or one as MODULE:ID. A run whose data
+    belong to another keeps to that."""
     port: int | None = None
     """Port to listen on; 0 takes any free one. If not given 8377, or a free one if it is taken."""
     host: str = "127.0.0.1"
@@ -35,7 +38,13 @@ def main(words: Sequence[str]) -> None:
 
     from mtm.evaluation.studio.serving import Serving
 
-    serving = Serving(arguments.runs, arguments.data, host=arguments.host, port=arguments.port)
+    serving = Serving(
+        arguments.runs,
+        arguments.data,
+        env_id=arguments.env,
+        host=arguments.host,
+        port=arguments.port,
+    )
     try:
         with serving:
             print(f"The studio: {serving.address}\nCtrl-C ends it.", flush=True)

@@ -169,7 +169,8 @@ def _check_registered(env_id: str) -> None:
             importlib.import_module(module)
         except ImportError as error:
             raise ConfigError(
-                f"environment {env_id!r}: the module {module!r} cannot be imported ({error})."
+                f"environment {env_id!r}: the module {module!r} cannot be imported ({error}). "
+                "Install it, or name its folder in PYTHONPATH."
             ) from error
     if name not in gymnasium.registry:
         runs = [known for known in gymnasium.registry if replacement(known) is None]

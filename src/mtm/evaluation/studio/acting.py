@@ -21,6 +21,7 @@ from mtm.control.return_targets import TargetSpec, episode_return
 from mtm.control.rollout import Outcome, rollout
 from mtm.control.scores import score
 from mtm.core.errors import MTMError, require
+from mtm.data.environment_ids import check_environment
 from mtm.evaluation.studio.faults import StudioError, impossible, not_found
 from mtm.evaluation.studio.run_summary import environment_of
 from mtm.evaluation.studio.turns import compute_alone
@@ -44,6 +45,8 @@ class ActingOrder:
 
     Attributes:
         run: Acts.
+        number: Of the run, among those of the studio.
+        env_id: Where to act, if the user named an environment.
         policy: `bc`, `rcbc`, `two_stage` or `plan`.
         target: The return to ask for; see `mtm.control.return_targets`.
         episodes: How many.
@@ -52,6 +55,8 @@ class ActingOrder:
     """
 
     run: Run
+    number: int
+    env_id: str | None
     policy: str
     target: TargetSpec
     episodes: int
@@ -67,7 +72,7 @@ class Job:
     """Episodes under way. `events` grows; the newest frame is kept apart, as (number, event)."""
 
     def __init__(self, number: int, order: ActingOrder) -> None:
-        env_id, problem = environment_of(order.run)
+        env_id, problem = environment_of(order.run, order.env_id)
         if env_id is None or problem is not None:
             raise impossible(problem or "there is no environment.")
         self.number, self.order, self.env_id = number, order, env_id
@@ -83,7 +88,7 @@ class Job:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.frame: tuple[int, dict[str, Any]] | None = None
         self._cancelled = threading.Event()
-        self._reported = self._drawn = 0.0
+        self._reported = self._next_frame = 0.0
         self._thread = threading.Thread(target=self._work, name="mtm-studio-acting", daemon=True)
 
     def start(self) -> None:
@@ -98,16 +103,25 @@ class Job:
         """Until it has ended, or so long."""
         self._thread.join(seconds)
 
+    def about(self) -> dict[str, Any]:
+        """What was ordered."""
+        return {
+            "job": self.number,
+            "run": self.order.number,
+            "environment": self.env_id,
+            "policy": self.order.policy,
+            "target": self.asked,
+            "episodes": self.order.episodes,
+            "seed": self.order.seed,
+            "notices": self.notices,
+        }
+
     def summary(self) -> dict[str, Any]:
         """How it stands."""
         return {
-            "job": self.number,
+            **self.about(),
             "state": self.state,
             "error": self.error,
-            "environment": self.env_id,
-            "policy": self.order.policy,
-            "asked": self.asked,
-            "episodes": self.order.episodes,
             "finished": self.finished,
             "step": self.step,
             "results": list(self.results),
@@ -117,6 +131,7 @@ class Job:
     def _make_policy(self) -> MaskedPolicy | PlanningPolicy:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
+            check_environment(self._run.description.metadata, self.env_id)
             try:
                 policy = make_policy(self._run, self.order.policy, self.order.target)
             except MTMError as error:
@@ -188,12 +203,14 @@ class Job:
         self._say("episode", **result)
 
     def _see(self, step: int, draw: Callable[[], Any]) -> None:
-        now = time.monotonic()
-        if now - self._drawn < FRAME_SECONDS:
+        began = time.monotonic()
+        if began < self._next_frame:
             return
-        self._drawn = now
         number = 0 if self.frame is None else self.frame[0] + 1
         self.frame = (number, {"step": step, "image": png(draw())})
+        ended = time.monotonic()
+        # Without a graphics card a frame may take seconds: at most half of the time goes to them.
+        self._next_frame = max(began + FRAME_SECONDS, ended + (ended - began))
 
     def _say(self, kind: str, **fields: Any) -> None:
         self.events.append((kind, fields))
@@ -214,10 +231,11 @@ class Jobs:
             StudioError: Another is under way, or the run cannot act so.
         """
         with self._lock:
-            if any(job.state == "running" for job in self._jobs.values()):
-                raise StudioError(
-                    409, "busy", "the run is acting already; wait for it, or cancel it first."
-                )
+            for job in self._jobs.values():
+                if job.state == "running":
+                    name = job.order.run.path.resolve().name
+                    text = f"{name} is acting already; wait for it, or stop it in its view Act."
+                    raise StudioError(409, "busy", text)
             self._count += 1
             job = self._jobs[self._count] = Job(self._count, order)
             for number in list(self._jobs)[:-REMEMBERED_JOBS]:
@@ -234,6 +252,11 @@ class Jobs:
         if number not in self._jobs:
             raise not_found(f"there is no acting of the number {number} any more; start it again.")
         return self._jobs[number]
+
+    def newest(self, run: int) -> Job | None:
+        """The latest job of a run, under way or not, for a page that has been away."""
+        mine = [job for job in self._jobs.values() if job.order.number == run]
+        return mine[-1] if mine else None
 
     def close(self, seconds: float = 2.0) -> None:
         """Cancel what is under way, and wait for it a little."""

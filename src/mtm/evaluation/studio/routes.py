@@ -72,6 +72,7 @@ class Answering:
             Route("/api/mask", self.mask, methods=post),
             Route("/api/answer", self.answer, methods=post),
             Route("/api/act", self.act, methods=post),
+            Route("/api/act", self.newest, methods=get),
             Route("/api/act/{job:int}", self.acting, methods=get),
             Route("/api/act/{job:int}/events", self.acting_events, methods=get),
             Route("/api/act/{job:int}/cancel", self.cancel, methods=post),
@@ -156,8 +157,11 @@ class Answering:
         frames = fields.get("frames", False)
         if not isinstance(frames, bool):
             raise bad_request("frames must be true or false.")
+        run = whole(fields, "run")
         order = ActingOrder(
-            self.workspace.run(whole(fields, "run")),
+            self.workspace.run(run),
+            run,
+            self.workspace.env_id,
             choice(fields, "policy", POLICIES),
             _target(fields),
             whole(fields, "episodes", 1, MOST_EPISODES, 10),
@@ -165,15 +169,12 @@ class Answering:
             frames,
         )
         job = await run_in_threadpool(self.jobs.start, order)
-        about = {
-            "job": job.number,
-            "environment": job.env_id,
-            "policy": order.policy,
-            "target": job.asked,
-            "episodes": order.episodes,
-            "notices": job.notices,
-        }
-        return _json(about, 202)
+        return _json(job.about(), 202)
+
+    async def newest(self, request: Request) -> Response:
+        """What a run was last let do, so that a page that has been away can follow it again."""
+        job = self.jobs.newest(whole(requests.query(request), "run"))
+        return _json({"job": None} if job is None else job.about())
 
     async def acting(self, request: Request) -> Response:
         """How acting stands."""

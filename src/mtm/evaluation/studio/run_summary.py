@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+import warnings
 from typing import Any
 
 from mtm.control.return_targets import episode_return, first_returns
 from mtm.core.errors import MTMError, require
 from mtm.core.names import TITLES, ActingPolicy
-from mtm.data.environment_ids import environment_to_act_in
+from mtm.data.environment_ids import (
+    EnvironmentMismatchError,
+    check_environment,
+    environment_to_act_in,
+    matching_environment,
+)
 from mtm.data.modalities import Modality
 from mtm.evaluation.studio.episodes import LONGEST_WINDOW
 from mtm.evaluation.studio.questions import named_masks, training_masks
@@ -33,13 +40,13 @@ WINDOW_SEGMENTS, SHORTEST, LONGEST = 2, 8, 64
 def summaries(workspace: Workspace) -> list[dict[str, Any]]:
     """All runs."""
     return [
-        {"id": number, **summary(run), "data": own}
+        {"id": number, **summary(run, workspace.env_id), "data": own}
         for number, (run, own) in enumerate(zip(workspace.runs, workspace.own, strict=True))
     ]
 
 
-def summary(run: Run) -> dict[str, Any]:
-    """What a run is, what it can be asked, where it can act."""
+def summary(run: Run, named: str | None = None) -> dict[str, Any]:
+    """What a run is, what it can be asked, where it can act; `named` as in `environment_of`."""
     config = run.description.train.model
     T = run.segment_length
     return {
@@ -54,7 +61,7 @@ def summary(run: Run) -> dict[str, Any]:
         "modalities": [modality_summary(run, m) for m in run.modalities],
         "masks": named_masks(run),
         "training_mask": training_masks(run),
-        "acting": acting_summary(run),
+        "acting": acting_summary(run, named),
     }
 
 
@@ -67,9 +74,9 @@ def modality_summary(run: Run, m: Modality) -> dict[str, Any]:
     return {**m.to_json(), "size": m.size, "class_names": None, **_words(run, m), **scale}
 
 
-def acting_summary(run: Run) -> dict[str, Any]:
+def acting_summary(run: Run, named: str | None = None) -> dict[str, Any]:
     """Where a run can act and in which ways, or why it cannot."""
-    env_id, problem = environment_of(run)
+    env_id, problem = environment_of(run, named)
     try:
         quantiles = first_returns(run)
         returns = {
@@ -94,17 +101,34 @@ def acting_summary(run: Run) -> dict[str, Any]:
     }
 
 
-def environment_of(run: Run) -> tuple[str | None, str | None]:
-    """The environment that a run can act in, and what is in the way if it cannot."""
+def environment_of(run: Run, named: str | None = None) -> tuple[str | None, str | None]:
+    """The environment that a run can act in, and what is in the way if it cannot.
+
+    Args:
+        run: It is to act.
+        named: The environment that the user named, if any. A run whose data belong to another
+            keeps to that.
+    """
     for role in ("state", "action"):
         if len(run.modalities.of_role(role)) != 1:
             return None, f"To act, a run needs one modality of role {role}."
-    try:
-        env_id = environment_to_act_in(run.description.metadata)
-    except MTMError as error:
-        return None, str(error)
+    command = f"mtm studio {shlex.quote(str(run.path))} --env"
+    if named is not None and _belongs(run, named):
+        env_id: str | None = named
+    else:
+        try:
+            env_id = environment_to_act_in(run.description.metadata)
+        except MTMError as error:
+            env_id = matching_environment(run.description.metadata)
+            return env_id, (
+                f"Not yet: {error}\nTo do so here, end the studio and start it again:\n"
+                f"{command} {shlex.quote(str(env_id))}"
+            )
     if env_id is None:
-        return None, "The run's data name no environment, so there is nowhere to act."
+        return None, (
+            "The run's data name no environment, so there is nowhere to act. If there is one, "
+            f"end the studio and name it:\n{command} ID"
+        )
     try:
         require("gymnasium", extra="sim")
     except MTMError as error:
@@ -120,6 +144,17 @@ def policy_problem(run: Run, policy: ActingPolicy, has_returns: bool) -> str | N
     if not has_returns and policy not in WITHOUT_RETURNS:
         return "The run has no returns to ask for."
     return None
+
+
+def _belongs(run: Run, env_id: str) -> bool:
+    """Whether a run's data can have come from an environment; doubts are told when it acts."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            check_environment(run.description.metadata, env_id)
+        except EnvironmentMismatchError:
+            return False
+    return True
 
 
 def _words(run: Run, m: Modality) -> dict[str, Any]:

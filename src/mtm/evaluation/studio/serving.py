@@ -37,6 +37,8 @@ class Serving:
     Args:
         runs: Runs, or their directories; of none, those in `runs/`.
         data: A data set to look at besides those that the runs were trained on.
+        env_id: An environment to act in, for the runs whose data can be of it. Name it where the
+            data name none, or one as `MODULE:ID`, which is imported on no file's word.
         host: To be bound to. Anything but this machine alone asks for a token.
         port: To listen on; 0: any; None: the usual one, or any if it is taken.
 
@@ -48,6 +50,7 @@ class Serving:
         MissingExtraError: What serves is not installed.
         RunError: A run cannot be read, or there is none.
         ConfigError: The host or the port cannot be had.
+        EnvironmentMismatchError: The environment is that of no run.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Serving:
         runs: Sequence[Run | str | Path],
         data: DataSpec | None = None,
         *,
+        env_id: str | None = None,
         host: str = HOST,
         port: int | None = None,
     ) -> None:
@@ -63,7 +67,7 @@ class Serving:
         opened = open_runs([]) if not runs else []
         for run in runs:
             opened += [run] if isinstance(run, Run) else open_runs([Path(run)])
-        self._workspace = Workspace(opened, data)
+        self._workspace = Workspace(opened, data, env_id)
         self._socket = _listen(host, port)
         self._host, self.port = host, int(self._socket.getsockname()[1])
         self.token: str | None = None

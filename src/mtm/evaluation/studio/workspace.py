@@ -16,6 +16,7 @@ from pathlib import Path
 from mtm.core.errors import MTMError, RunError
 from mtm.core.reading import Reading
 from mtm.data import loading
+from mtm.data.environment_ids import EnvironmentMismatchError, check_environment
 from mtm.data.loading import DataSpec
 from mtm.data.modalities import BoolArray
 from mtm.data.trajectories import TrajectoryDataset
@@ -48,16 +49,25 @@ class Workspace:
     Args:
         runs: At least one.
         data: A data set to look at; it comes beside those that the runs were trained on.
+        env_id: An environment that the user named, for the runs whose data can be of it.
 
     Attributes:
         runs: The runs.
         sources: The data sets; `own[r]` is the number of the one that run r was trained on.
+
+    Raises:
+        RunError: There is no run.
+        EnvironmentMismatchError: The environment is that of no run.
     """
 
-    def __init__(self, runs: Sequence[Run], data: DataSpec | None = None) -> None:
+    def __init__(
+        self, runs: Sequence[Run], data: DataSpec | None = None, env_id: str | None = None
+    ) -> None:
         if not runs:
             raise RunError("there is no run to show. `mtm train` or `mtm demo` makes one.")
-        self.runs = tuple(runs)
+        self.runs, self.env_id = tuple(runs), env_id
+        if env_id is not None:
+            _check_named(self.runs, env_id)
         first = runs[0].description.train.reading
         sources = [] if data is None else [Source(loading.absolute(data), first)]
         self.own: list[int] = []
@@ -172,6 +182,17 @@ def open_runs(paths: Sequence[Path], device: str = "cpu") -> list[Run]:
             "make one: `mtm demo` takes minutes."
         )
     return runs
+
+
+def _check_named(runs: Sequence[Run], env_id: str) -> None:
+    """Raise `EnvironmentMismatchError` unless the data of some run can be of the environment."""
+    faults = []
+    for run in runs:
+        try:
+            return check_environment(run.description.metadata, env_id)
+        except EnvironmentMismatchError as fault:
+            faults.append(fault)
+    raise faults[0]
 
 
 MOST_FOUND = 8
