@@ -131,7 +131,7 @@ def rollout(
 def _actors(policies: Sequence[Policy], episodes: int) -> list[_Actor]:
     """Who acts: one for all environments, or one for each half of them.
 
-    A policy of one's own acts for all of its environments at once, as it may remember anything.
+    Other policies than masked ones act for all at once, as they may remember anything.
     Like threads (see `_threads_beside`), halves do not depend on how many processes were asked for.
     """
     rows = np.arange(len(policies) * episodes)
@@ -165,13 +165,12 @@ def _run(
 ) -> _Record:
     """Step all environments until the last episode has ended; actors take turns."""
     record = _Record(seeds)
+    tell = progress or (lambda finished, episodes: None)
     turns = zip_longest(*[_steps(actor, pool, record, watch, ended) for actor in actors])
     next(turns)  # all have begun to reset theirs
     for _ in turns:
-        if progress is not None:
-            progress(record.finished, len(seeds))
-    if progress is not None:
-        progress(record.finished, len(seeds))
+        tell(record.finished, len(seeds))
+    tell(record.finished, len(seeds))
     return record
 
 
