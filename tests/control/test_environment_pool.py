@@ -36,7 +36,8 @@ def test_processes_are_started_in_a_way_that_every_platform_has(
     monkeypatch.setattr(subprocess, "Popen", Popen)
     monkeypatch.delenv("PYTHONPATH")  # this process can import what the pool needs without it
     with EnvironmentPool(ENV, 2, processes=2) as pool:
-        assert pool.reset(np.arange(2)).states.shape == (2, 4)
+        pool.reset(np.arange(2), np.arange(2))
+        assert pool.receive().states.shape == (2, 4)
 
 
 def test_a_process_that_ends_at_once_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +48,8 @@ def test_a_process_that_ends_at_once_is_told(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_process_that_ends_on_the_way_is_told() -> None:
     with EnvironmentPool(ENV, 4, processes=2) as pool:
-        pool.reset(np.arange(4))
+        pool.reset(np.arange(4), np.arange(4))
+        pool.receive()
         first = pool._shards[0]._process
         first.kill()
         first.wait()
@@ -66,7 +68,67 @@ def test_all_processes_are_closed_though_one_hangs(monkeypatch: pytest.MonkeyPat
 def test_no_more_processes_than_environments() -> None:
     with EnvironmentPool(ENV, 2, processes=3) as pool:
         assert len(pool._shards) == 2
-        assert pool.reset(np.arange(2)).states.shape == (2, 4)
+        pool.reset(np.arange(2), np.arange(2))
+        assert pool.receive().states.shape == (2, 4)
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_some_environments_step_while_others_do(processes: int) -> None:
+    """Reports come in the order of what was begun, whichever processes have a part in it."""
+    halves = [np.arange(0, 6, 2), np.arange(1, 6, 2)]
+    actions = np.random.default_rng(0).uniform(-1, 1, (6, 2)).astype(np.float32)
+    with EnvironmentPool(ENV, 6, processes=1) as pool:
+        pool.reset(np.arange(6), np.arange(6))
+        begun = pool.receive()
+        pool.step(np.arange(6), actions)
+        stepped = pool.receive()
+    with EnvironmentPool(ENV, 6, processes) as pool:
+        for rows in halves:
+            pool.reset(rows, rows)
+        for rows in halves:
+            np.testing.assert_array_equal(pool.receive().states, begun.states[rows])
+            pool.step(rows, actions[rows])
+        for rows in halves:
+            reports = pool.receive()
+            np.testing.assert_array_equal(reports.states, stepped.states[rows])
+            np.testing.assert_array_equal(reports.rewards, stepped.rewards[rows])
+
+
+WIDE = """
+import gymnasium
+import numpy as np
+
+class Wide(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (100_000,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (100_000,), np.float32)
+
+    def __init__(self, render_mode=None):
+        pass
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(100_000, np.float32), {}
+
+    def step(self, action):
+        return action, 0.0, False, False, {}
+
+gymnasium.register("Wide-v0", Wide, max_episode_steps=3)
+"""
+
+
+def test_a_process_with_much_to_say_is_heard_before_it_is_told_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages of more than a pipe holds, in both directions."""
+    (tmp_path / "wide_environment.py").write_text(WIDE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    rows = np.arange(3)
+    with EnvironmentPool("wide_environment:Wide-v0", 3, processes=2) as pool:
+        pool.reset(rows, rows)
+        pool.receive()
+        for row in rows:
+            pool.step(np.array([row]), np.full((1, 100_000), row / 4, np.float32))
+        for row in rows:
+            assert set(np.unique(pool.receive().states)) == {row / 4}
 
 
 PROGRAM = """
@@ -74,9 +136,11 @@ import numpy as np
 from mtm.control.environment_pool import EnvironmentPool
 
 with EnvironmentPool("beside:Beside-v0", 2, processes=2) as pool:
-    pool.reset(np.arange(2))
+    pool.reset(np.arange(2), np.arange(2))
+    pool.receive()
     for _ in range(3):
-        reports = pool.step(np.arange(2), np.zeros((2, 2), np.float32))
+        pool.step(np.arange(2), np.zeros((2, 2), np.float32))
+        reports = pool.receive()
 print("rewards", reports.rewards.tolist())
 """
 
@@ -131,7 +195,8 @@ import numpy as np
 from mtm.control.environment_pool import EnvironmentPool
 
 with EnvironmentPool({ENV!r}, 2, processes=2) as pool:
-    pool.reset(np.arange(2))
+    pool.reset(np.arange(2), np.arange(2))
+    pool.receive()
     print("begun", flush=True)
     time.sleep(600)
 """
@@ -187,8 +252,10 @@ def test_a_single_number_is_observed_as_it_is(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
     with EnvironmentPool("scalar_environment:Scalar-v0", 2, processes) as pool:
-        reports = pool.reset(np.arange(2))
+        pool.reset(np.arange(2), np.arange(2))
+        reports = pool.receive()
         assert (reports.states.tolist(), reports.errors) == ([0.25, 0.25], {})
-        reports = pool.step(np.arange(2), np.zeros((2, 2), np.float32))
+        pool.step(np.arange(2), np.zeros((2, 2), np.float32))
+        reports = pool.receive()
     assert reports.states.tolist() == [-0.75, -0.75]
     assert reports.rewards.tolist() == [7 if processes == 1 else 1] * 2  # threads of a worker

@@ -125,6 +125,78 @@ def test_processes_change_nothing(run) -> None:
         assert np.array_equal(here[name].returns, there[name].returns)
 
 
+def test_halves_change_nothing_but_how_rows_are_grouped(run, monkeypatch) -> None:
+    """Whether and how it is halved follows from their number and the machine: not from processes,
+    nor from who watches."""
+    alone = {name: rollout({name: p}, ENV, episodes=5) for name, p in several(run).items()}
+    for module in (environment_pool, rollout_module):
+        monkeypatch.setattr(module, "available_cores", lambda: 2)
+    monkeypatch.setattr(environment_pool, "ROWS_WORTH_A_PROCESS", 4)
+    acted: list[int] = []
+    under_way: list[int] = []
+
+    class Watched(rollout_module._Actor):
+        def act(self, states: np.ndarray) -> np.ndarray:
+            acted.append(len(states))
+            under_way.append(len(pools[-1]._under_way))
+            return super().act(states)
+
+    class Pool(environment_pool.EnvironmentPool):
+        def __enter__(self) -> Pool:
+            pools.append(self)
+            return self
+
+    pools: list[Pool] = []
+    monkeypatch.setattr(rollout_module, "_Actor", Watched)
+    monkeypatch.setattr(rollout_module, "EnvironmentPool", Pool)
+    mine = {name: policy for name, policy in several(run).items() if name != "own"}
+    halved = [
+        rollout(mine, ENV, episodes=5, **how)
+        for how in ({"processes": 1}, {}, {"processes": 3}, {"watch": lambda step, draw: None})
+    ]
+    assert acted == [8, 7] * 20 * 4
+    assert set(under_way) == {1}  # the other half steps
+    for name in mine:
+        for found in halved:
+            assert np.array_equal(found[name].returns, halved[0][name].returns)
+        assert halved[0][name].returns == pytest.approx(alone[name][name].returns, rel=1e-3)
+    acted.clear()
+    together = rollout(several(run), ENV, episodes=5)["own"]
+    assert acted == [20] * 20
+    assert under_way[-20:] == [0] * 20  # a policy of one's own acts for all at once
+    assert np.array_equal(together.returns, alone["own"]["own"].returns)
+
+
+def test_more_policies_than_episodes_are_halved(run, monkeypatch) -> None:
+    for module in (environment_pool, rollout_module):
+        monkeypatch.setattr(module, "available_cores", lambda: 2)
+    monkeypatch.setattr(environment_pool, "ROWS_WORTH_A_PROCESS", 1)
+    ways = {f"{f}": policies.return_conditioned(run, f"fraction:{f}") for f in (0.2, 0.6, 1.0)}
+    halved = rollout(ways, ENV, episodes=1, seed=4)
+    for name, policy in ways.items():
+        alone = rollout({name: policy}, ENV, episodes=1, seed=4)[name]
+        assert halved[name].returns == pytest.approx(alone.returns, rel=1e-3)
+
+
+def test_an_episode_that_breaks_stops_only_itself_in_halves(run, monkeypatch) -> None:
+    for module in (environment_pool, rollout_module):
+        monkeypatch.setattr(module, "available_cores", lambda: 2)
+    monkeypatch.setattr(environment_pool, "ROWS_WORTH_A_PROCESS", 2)
+    seen: list[tuple[int, int]] = []
+    found = rollout(
+        {"bc": policies.behavior_cloning(run)},
+        FRAGILE,
+        episodes=4,
+        seed=10,
+        progress=lambda done, total: seen.append((done, total)),
+    )["bc"]
+    assert found.seeds.tolist() == [11, 13]
+    assert found.lengths.tolist() == [20, 20]
+    assert [(f.seed, f.step) for f in found.failures] == [(10, 2), (12, 2)]
+    assert (seen[0], seen[-1]) == ((0, 4), (4, 4))
+    assert len(seen) == 21  # once a step, and before the first
+
+
 def test_pytorch_leaves_cores_to_environments(monkeypatch) -> None:
     """However many processes are asked for, as episodes must be the same; and only meanwhile."""
     for module in (environment_pool, rollout_module):

@@ -4,6 +4,10 @@ Worker processes (`mtm.control.environment_worker`) are new interpreters, so the
 script, notebook or test, without a guard around its main part, and inherit no threads. They are
 spoken to through their standard input and output, which every platform has. A worker first says
 whether it could make its environments.
+
+    pool.step(rows, actions)        some environments begin a step
+    pool.step(others, actions)      and others, if there are processes, at the same time
+    reports = pool.receive()        what came of the first
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections import deque
 from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Any
@@ -23,7 +28,7 @@ from numpy.typing import NDArray
 from mtm.control import environments
 from mtm.core.errors import ConfigError, RunError
 from mtm.core.system import available_cores, thread_settings
-from mtm.data.modalities import BoolArray, Modality
+from mtm.data.modalities import BoolArray, IntArray, Modality
 
 ROWS_WORTH_A_PROCESS = 32
 """Environments that make another process worth its start (measured: docs/research-log)."""
@@ -89,12 +94,13 @@ class EnvironmentPool:
         processes = min(processes, count)
         self._shard_of = np.arange(count) % processes  # so that all shards empty alike
         self._place_of = np.arange(count) // processes
-        self._shards: list[Shard | _RemoteShard] = []
+        self._shards: list[_LocalShard | _RemoteShard] = []
+        self._under_way: deque[list[tuple[_LocalShard | _RemoteShard, IntArray]]] = deque()
         self._probe = environments.make(env_id)
         try:
             for size in np.bincount(self._shard_of, minlength=processes):
                 self._shards.append(
-                    Shard(env_id, int(size), draws=draws)
+                    _LocalShard(Shard(env_id, int(size), draws=draws))
                     if processes == 1
                     else _RemoteShard(env_id, int(size))
                 )
@@ -125,25 +131,17 @@ class EnvironmentPool:
         """Raise `ConfigError` unless a model of these modalities can act here."""
         environments.check_spaces(self._probe, states, actions)
 
-    def reset(self, seeds: NDArray[np.int64]) -> Reports:
-        """Begin an episode in every environment."""
-        return self._all("reset", np.arange(len(seeds)), seeds)
+    def reset(self, rows: IntArray, seeds: IntArray) -> None:
+        """Begin an episode in some of the environments."""
+        self._send("reset", rows, seeds)
 
-    def step(self, rows: NDArray[np.int64], actions: NDArray[Any]) -> Reports:
-        """Step some of the environments."""
-        return self._all("step", rows, actions)
+    def step(self, rows: IntArray, actions: NDArray[Any]) -> None:
+        """Begin a step of some of the environments."""
+        self._send("step", rows, actions)
 
-    def frame(self) -> Any:
-        """The first environment as it is now, (height, width, 3)."""
-        (shard,) = self._shards
-        assert isinstance(shard, Shard)
-        return shard.frame()
-
-    def _all(self, what: str, rows: NDArray[np.int64], inputs: NDArray[Any]) -> Reports:
-        parts = [np.flatnonzero(self._shard_of[rows] == i) for i in range(len(self._shards))]
-        busy = [(shard, part) for shard, part in zip(self._shards, parts, strict=True) if len(part)]
-        for shard, part in busy:
-            shard.send(what, self._place_of[rows[part]], inputs[part])
+    def receive(self) -> Reports:
+        """Wait for what was begun first, and has not been received yet."""
+        busy = self._under_way.popleft()
         answers = [shard.receive() for shard, _ in busy]
         if len(answers) == 1:
             return answers[0]
@@ -162,9 +160,22 @@ class EnvironmentPool:
             errors,
         )
 
+    def frame(self) -> Any:
+        """The first environment as it is now, (height, width, 3)."""
+        (shard,) = self._shards
+        assert isinstance(shard, _LocalShard)
+        return shard.environments.frame()
+
+    def _send(self, what: str, rows: IntArray, inputs: NDArray[Any]) -> None:
+        parts = [np.flatnonzero(self._shard_of[rows] == i) for i in range(len(self._shards))]
+        busy = [(shard, part) for shard, part in zip(self._shards, parts, strict=True) if len(part)]
+        for shard, part in busy:
+            shard.send(what, self._place_of[rows[part]], inputs[part])
+        self._under_way.append(busy)
+
 
 class Shard:
-    """Environments of this process."""
+    """Environments of one process."""
 
     def __init__(self, env_id: str, size: int, *, draws: bool = False) -> None:
         self._envs = [environments.make(env_id, render=draws and i == 0) for i in range(size)]
@@ -173,13 +184,9 @@ class Shard:
         space = self._envs[0].observation_space
         self._shape = space.shape or ()
         self._dtype = np.int64 if isinstance(space, Discrete) else np.float32
-        self._reports: Reports | None = None
 
-    def wait_until_made(self) -> None:
-        """They are made at once here."""
-
-    def send(self, what: str, places: NDArray[np.int64], inputs: NDArray[Any]) -> None:
-        """Reset or step the environments at some places; `receive` gives the reports."""
+    def answer(self, what: str, places: IntArray, inputs: NDArray[Any]) -> Reports:
+        """Reset or step the environments at some places."""
         n = len(places)
         if what == "step":
             inputs = self._within_bounds(inputs)
@@ -196,12 +203,7 @@ class Shard:
             except Exception as error:  # an environment may raise anything: report, and go on
                 reports.errors[i] = f"{type(error).__name__}: {error}"
                 reports.dones[i] = True
-        self._reports = reports
-
-    def receive(self) -> Reports:
-        """What the last `send` brought."""
-        assert self._reports is not None
-        return self._reports
+        return reports
 
     def frame(self) -> Any:
         """The first environment as it is now."""
@@ -232,11 +234,33 @@ class Shard:
             reports.successes[i] = bool(info["success"])
 
 
+class _LocalShard:
+    """Environments of this process, which step as soon as they are asked."""
+
+    def __init__(self, environments: Shard) -> None:
+        self.environments = environments
+        self._reports: deque[Reports] = deque()
+
+    def wait_until_made(self) -> None:
+        """They have been made."""
+
+    def send(self, what: str, places: IntArray, inputs: NDArray[Any]) -> None:
+        self._reports.append(self.environments.answer(what, places, inputs))
+
+    def receive(self) -> Reports:
+        return self._reports.popleft()
+
+    def close(self) -> None:
+        self.environments.close()
+
+
 class _RemoteShard:
     """Environments of another process."""
 
     def __init__(self, env_id: str, size: int) -> None:
         self._env_id = env_id
+        self._is_busy = False
+        self._reports: deque[Reports] = deque()  # come, and not received yet
         self._process = subprocess.Popen(
             [sys.executable, "-c", START_WORKER, *sys.path],
             stdin=subprocess.PIPE,
@@ -258,11 +282,18 @@ class _RemoteShard:
                 "episodes."
             )
 
-    def send(self, what: str, places: NDArray[np.int64], inputs: NDArray[Any]) -> None:
+    def send(self, what: str, places: IntArray, inputs: NDArray[Any]) -> None:
+        if self._is_busy:  # each would wait until the other reads, if both wrote much
+            self._reports.append(self._answer())
         self._ask((what, places, inputs))
+        self._is_busy = True
 
     def receive(self) -> Reports:
+        """What the first `send` brought that has not been received."""
+        if self._reports:
+            return self._reports.popleft()
         reports: Reports = self._answer()
+        self._is_busy = False
         return reports
 
     def close(self) -> None:

@@ -35,8 +35,7 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
         return
     write_pickle(answers, None)
     while (request := _next(requests)) is not None:
-        shard.send(*request)
-        write_pickle(answers, shard.receive())
+        write_pickle(answers, shard.answer(*request))
     shard.close()
 
 

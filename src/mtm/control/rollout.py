@@ -1,7 +1,9 @@
 """Episodes in an environment: many policies and many episodes in lockstep.
 
 All policies of one run are asked in one forward pass per step; finished episodes drop out. Episode
-e of every policy begins with the same seed, so policies are compared on the same starts.
+e of every policy begins with the same seed, so policies are compared on the same starts. Where
+other processes step the environments, these are halved: the model acts for one half while the other
+steps.
 """
 
 from __future__ import annotations
@@ -9,17 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mtm.control.environment_pool import EnvironmentPool, usual_processes
+from mtm.control.environment_pool import EnvironmentPool, Reports, usual_processes
 from mtm.control.policies import MaskedPolicy, ModelPolicy, Policy, join
 from mtm.core.errors import ConfigError
 from mtm.core.system import available_cores
 from mtm.core.validators import SEED
+from mtm.data.modalities import BoolArray, IntArray
 from mtm.training.threads import restored_threads
 
 Progress = Callable[[int, int], None]
@@ -108,19 +112,32 @@ def rollout(
         raise ConfigError(f"an episode is watched in this process; got {processes} processes.")
     names = list(policies)
     seeds = np.tile(seed + np.arange(episodes), len(names))
-    actor = _Actor([policies[name] for name in names], episodes)
+    actors = _actors(list(policies.values()), episodes)
 
     def ended(row: int, outcome: Outcome) -> None:
         if arrival is not None:
             arrival(names[row // episodes], outcome)
 
     with EnvironmentPool(env_id, len(seeds), processes, draws=watch is not None) as pool:
-        actor.check(pool)
+        actors[0].check(pool)
         with _threads_beside(usual_processes(len(seeds))):
-            outcomes = _run(actor, pool, seeds, progress, watch, ended)
+            record = _run(actors, pool, seeds, progress, watch, ended)
     return {
-        name: _collect(outcomes[i * episodes : (i + 1) * episodes]) for i, name in enumerate(names)
+        name: record.results(np.arange(i * episodes, (i + 1) * episodes))
+        for i, name in enumerate(names)
     }
+
+
+def _actors(policies: Sequence[Policy], episodes: int) -> list[_Actor]:
+    """Who acts: one for all environments, or one for each half of them.
+
+    Other policies than masked ones act for all at once, as they may remember anything.
+    Like threads (see `_threads_beside`), halves do not depend on how many processes were asked for.
+    """
+    rows = np.arange(len(policies) * episodes)
+    if usual_processes(len(rows)) == 1 or any(type(p) is not MaskedPolicy for p in policies):
+        return [_Actor(policies, episodes, rows)]
+    return [_Actor(policies, episodes, rows[i::2]) for i in range(2)]
 
 
 @contextmanager
@@ -139,45 +156,60 @@ def _threads_beside(workers: int) -> Iterator[None]:
 
 
 def _run(
-    actor: _Actor,
+    actors: Sequence[_Actor],
     pool: EnvironmentPool,
-    seeds: NDArray[np.int64],
+    seeds: IntArray,
     progress: Progress | None,
     watch: Watch | None,
     ended: Callable[[int, Outcome], None],
-) -> list[Outcome]:
-    """Step all environments until the last episode has ended."""
-    outcomes = [Outcome(int(seed)) for seed in seeds]
-    active = np.arange(len(seeds))
-    reports = pool.reset(seeds)
-    for place, error in reports.errors.items():
-        outcomes[place].fail(error)
+) -> _Record:
+    """Step all environments until the last episode has ended; actors take turns."""
+    record = _Record(seeds)
+    tell = progress or (lambda finished, episodes: None)
+    turns = zip_longest(*[_steps(actor, pool, record, watch, ended) for actor in actors])
+    next(turns)  # all have begun to reset theirs
+    for _ in turns:
+        tell(record.finished, len(seeds))
+    tell(record.finished, len(seeds))
+    return record
+
+
+def _steps(
+    actor: _Actor,
+    pool: EnvironmentPool,
+    record: _Record,
+    watch: Watch | None,
+    ended: Callable[[int, Outcome], None],
+) -> Iterator[None]:
+    """Step an actor's environments until its last episode has ended; yields while they step."""
+    active = actor.rows
+    pool.reset(active, record.seeds[active])
+    yield
+    reports = pool.receive()
+    record.fail(active, reports.errors)
     while True:
-        if watch is not None and 0 in active and outcomes[0].failure is None:
-            watch(outcomes[0].length, pool.frame)
+        if watch is not None and 0 in active and 0 not in record.failures:
+            watch(int(record.lengths[0]), pool.frame)
         states = reports.states
         if reports.dones.any():
+            record.finished += int(reports.dones.sum())
             for row in active[reports.dones]:
-                ended(int(row), outcomes[row])
+                ended(int(row), record.outcome(row))
             going = np.flatnonzero(~reports.dones)
             active, states = active[going], states[going]
             actor.keep(going)
-        if progress is not None:
-            progress(len(seeds) - len(active), len(seeds))
         if not len(active):
-            return outcomes
-        reports = pool.step(active, actor.act(states))
+            return
+        pool.step(active, actor.act(states))
+        yield
+        reports = pool.receive()
         actor.observe(reports.rewards, reports.dones)
-        for place, row in enumerate(active):
-            if place in reports.errors:
-                outcomes[row].fail(reports.errors[place])
-            else:
-                outcomes[row].add(reports.rewards[place], reports.successes[place])
+        record.add(active, reports)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Outcome:
-    """One episode, filled in as it goes.
+    """One episode that has ended.
 
     Attributes:
         seed: With which it began.
@@ -188,29 +220,79 @@ class Outcome:
     """
 
     seed: int
-    total: float = 0.0
-    length: int = 0
-    success: int = -1
-    failure: Failure | None = None
+    total: float
+    length: int
+    success: int
+    failure: Failure | None
 
-    def add(self, reward: float, success: int) -> None:
-        """Count one more step."""
-        self.total += float(reward)
-        self.length += 1
-        self.success = max(self.success, int(success))
 
-    def fail(self, error: str) -> None:
-        """Note that it was broken off."""
-        self.failure = Failure(self.seed, self.length, error)
+class _Record:
+    """What has come of all episodes so far, (E,) each."""
+
+    def __init__(self, seeds: IntArray) -> None:
+        self.seeds = seeds
+        self.totals = np.zeros(len(seeds))
+        self.lengths = np.zeros(len(seeds), np.int64)
+        self.successes = np.full(len(seeds), -1, np.int8)
+        self.failures: dict[int, Failure] = {}
+        self.finished = 0
+
+    def add(self, rows: IntArray, reports: Reports) -> None:
+        """Count one more step of some episodes."""
+        self.fail(rows, reports.errors)
+        if reports.errors:
+            stepped = np.setdiff1d(np.arange(len(rows)), list(reports.errors))
+        else:
+            stepped = np.arange(len(rows))
+        mine = rows[stepped]
+        self.totals[mine] += reports.rewards[stepped]
+        self.lengths[mine] += 1
+        self.successes[mine] = np.maximum(self.successes[mine], reports.successes[stepped])
+
+    def fail(self, rows: IntArray, errors: Mapping[int, str]) -> None:
+        """Note which of some episodes were broken off, place among them -> error."""
+        for place, error in errors.items():
+            row = int(rows[place])
+            self.failures[row] = Failure(int(self.seeds[row]), int(self.lengths[row]), error)
+
+    def outcome(self, row: int) -> Outcome:
+        """Of one episode."""
+        return Outcome(
+            int(self.seeds[row]),
+            float(self.totals[row]),
+            int(self.lengths[row]),
+            int(self.successes[row]),
+            self.failures.get(int(row)),
+        )
+
+    def results(self, rows: IntArray) -> EpisodeResults:
+        """Of some episodes."""
+        failed = [row in self.failures for row in rows.tolist()]
+        finished = rows[~np.array(failed)]
+        successes = self.successes[finished]
+        return EpisodeResults(
+            self.totals[finished],
+            self.lengths[finished],
+            successes > 0 if (successes >= 0).any() else None,
+            self.seeds[finished],
+            tuple(self.failures[row] for row in rows.tolist() if row in self.failures),
+        )
 
 
 class _Actor:
-    """Several policies as one; those that share a run share its forward passes."""
+    """Several policies as one; those that share a run share its forward passes.
 
-    def __init__(self, policies: Sequence[Policy], episodes: int) -> None:
-        self._groups: list[tuple[Policy, NDArray[np.int64]]] = []
+    Args:
+        policies: What acts.
+        episodes: Of each policy.
+        acts_for: Which of all these episodes; masked policies can do without some.
+    """
+
+    def __init__(self, policies: Sequence[Policy], episodes: int, acts_for: IntArray) -> None:
+        self.rows = acts_for
+        self._groups: list[tuple[Policy, IntArray]] = []
         rows = np.arange(len(policies) * episodes).reshape(len(policies), episodes)
-        masked: dict[int, list[tuple[MaskedPolicy, NDArray[np.int64]]]] = {}
+        masked: dict[int, list[tuple[MaskedPolicy, IntArray]]] = {}
         for policy, mine in zip(policies, rows, strict=True):
             # Not a subclass: joined, it would be asked as the plain one, whatever it overrides.
             if type(policy) is MaskedPolicy:
@@ -222,6 +304,8 @@ class _Actor:
             self._groups.append((joined, np.concatenate([mine for _, mine in members])))
         for policy, mine in self._groups:
             policy.reset(len(mine))
+        if len(acts_for) < rows.size:
+            self.keep(acts_for)
 
     def check(self, pool: EnvironmentPool) -> None:
         for policy, _ in self._groups:
@@ -237,11 +321,11 @@ class _Actor:
             joined[rows] = actions
         return joined
 
-    def observe(self, rewards: NDArray[np.float64], dones: NDArray[np.bool_]) -> None:
+    def observe(self, rewards: NDArray[np.float64], dones: BoolArray) -> None:
         for policy, rows in self._groups:
             policy.observe(rewards[rows], np.zeros_like(dones[rows]))
 
-    def keep(self, rows: NDArray[np.int64]) -> None:
+    def keep(self, rows: IntArray) -> None:
         """Go on with these of the current rows, which are numbered anew."""
         groups = []
         for policy, mine in self._groups:
@@ -250,15 +334,3 @@ class _Actor:
                 policy.keep(np.flatnonzero(stays))
                 groups.append((policy, np.searchsorted(rows, mine[stays])))
         self._groups = groups
-
-
-def _collect(outcomes: Sequence[Outcome]) -> EpisodeResults:
-    finished = [o for o in outcomes if o.failure is None]
-    says = any(o.success >= 0 for o in finished)
-    return EpisodeResults(
-        np.array([o.total for o in finished], np.float64),
-        np.array([o.length for o in finished], np.int64),
-        np.array([o.success > 0 for o in finished]) if says else None,
-        np.array([o.seed for o in finished], np.int64),
-        tuple(o.failure for o in outcomes if o.failure is not None),
-    )

@@ -9,6 +9,7 @@ rows are answered by `mtm.models.few_tokens`, many by the packed network.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -98,11 +99,17 @@ def _normalised(run: Run, name: str, values: NDArray[Any]) -> Tensor:
 
 def _rows_by_mask(visible: BoolArray, wanted: BoolArray) -> list[IntArray | None] | None:
     """The rows of each mask, None standing for all; None if there are too many masks."""
-    B = len(visible)
-    tokens = np.concatenate([visible.reshape(B, -1), wanted.reshape(B, -1)], axis=1)
-    if (tokens == tokens[:1]).all():
+    tokens = np.concatenate([part.reshape(len(part), -1) for part in (visible, wanted)], axis=1)
+    return _equal_rows(tokens.tobytes(), len(tokens))
+
+
+@lru_cache(maxsize=16)  # a policy asks the same masks step after step
+def _equal_rows(tokens: bytes, count: int) -> list[IntArray | None] | None:
+    """As `_rows_by_mask`, of rows of equally many bytes."""
+    rows = np.frombuffer(tokens, np.uint8).reshape(count, -1)
+    if (rows == rows[:1]).all():
         return [None]
-    bits = np.packbits(tokens, axis=1)
+    bits = np.packbits(rows, axis=1)
     masks, which = np.unique(bits.view(f"V{bits.shape[1]}")[:, 0], return_inverse=True)
     if len(masks) > MOST_MASKS:
         return None
