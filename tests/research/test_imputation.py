@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import sys
 from dataclasses import replace
@@ -23,9 +24,12 @@ from mtm.research.experiments.scales import SCALES
 from mtm.research.experiments.spec import RunSpec
 from mtm.research.imputation import gaps, specialists
 from mtm.research.imputation.classical import KalmanSmoother, interpolate
+from mtm.research.imputation.corrected import CorrectedSmoother, lessons
 from mtm.research.imputation.names import SPECIALISTS
+from mtm.research.imputation.own_model import OwnModel
 from mtm.research.imputation.samples import Logs, as_sensors
 from mtm.research.imputation.score import Filled, measure
+from mtm.runs.run import load_run
 
 DATA = "builtin:stations"
 SMOKE = SCALES["smoke"]
@@ -207,10 +211,27 @@ def test_our_model_fills_every_pattern(trained: tuple[Path, dict]) -> None:
     assert found["seconds"] == json.loads((folder / "seconds.json").read_text())["seconds"] > 0
 
 
-def test_what_is_hidden_is_not_seen(trained: tuple[Path, dict]) -> None:
-    from mtm.research.imputation.own_model import OwnModel
-    from mtm.runs.run import load_run
+def test_a_smoother_is_corrected(tmp_path: Path) -> None:
+    spec = spec_of("mtm-smoothed")
+    found = fill_gaps.run(spec, tmp_path, [])
+    assert list(found["patterns"]) == spec.settings["gaps"]["patterns"]
+    logs, config = logs_of(), TrainConfig.from_json(spec.settings["corrector"])
+    smoother = KalmanSmoother.fit(logs)
+    filler = CorrectedSmoother(smoother, load_run(tmp_path / "run"))
+    truth = logs.windows(logs.parts.test, 16, 3, seed=1)  # type: ignore[arg-type]
+    hidden = logs.hidden_columns(gaps.draw("steps-30", 3, 16, 3, 0))
+    one, two = filler(truth, hidden), filler(np.where(hidden, np.float32(7), truth), hidden)
+    assert (one.values == two.values).all()
+    assert (one.values[~hidden] == truth[~hidden]).all()
+    assert (one.values[hidden] != smoother(truth, hidden).values[hidden]).any()
+    data = lessons(logs, smoother, ("steps-30",), 40, config)
+    assert data.num_episodes == 40
+    assert data.present["missed"].mean() == pytest.approx(0.3, abs=0.06)
+    known = data.arrays["doubt"] == 0  # where nothing is lost, nothing is missed
+    assert np.abs(data.arrays["missed"][known]).max() < 1e-3
 
+
+def test_what_is_hidden_is_not_seen(trained: tuple[Path, dict]) -> None:
     logs = logs_of()
     truth = logs.windows(logs.parts.test, 16, 3, seed=1)  # type: ignore[arg-type]
     hidden = logs.hidden_columns(gaps.draw("readings-30", 3, 16, 3, 0))
@@ -234,9 +255,10 @@ def test_a_specialist_has_our_seconds(
     spec = spec_of(name)
     found = fill_gaps.run(spec, tmp_path / "work", [folder])
     assert found["epochs"] == 1  # the first part is always taken
-    longer = specialists.train_for(name, logs_of(), spec.settings["specialist"], 0, 3.0)
-    assert longer.epochs > 1
-    assert longer.seconds < 3.5
+    ticks = itertools.count()  # one for every look at the clock: parts end at 2, 5 and 8
+    settings, clock = spec.settings["specialist"], lambda: float(next(ticks))
+    longer = specialists.train_for(name, logs_of(), settings, 0, 10.0, clock)
+    assert longer.epochs == 3  # at 9, a fourth would end at 10 at best
     stated = {m["coverage_90"] is not None for m in found["patterns"].values()}
     assert stated == {name == "csdi"}
     assert {p: m["values"] for p, m in found["patterns"].items()} == {
@@ -262,9 +284,16 @@ def test_saits_learns_more_in_more_time() -> None:
     logs, settings = logs_of(), spec_of("saits").settings["specialist"]
     truth = logs.windows(logs.parts.test, 16, 50, seed=1)  # type: ignore[arg-type]
     hidden = logs.hidden_columns(gaps.draw("readings-30", len(truth), 16, 3, 0))
+    ticks = itertools.count()
     errors = [
-        measure(specialists.train_for("saits", logs, settings, 0, s)(truth, hidden), truth, hidden)
-        for s in (0.0, 10.0)
+        measure(
+            specialists.train_for("saits", logs, settings, 0, budget, lambda: float(next(ticks)))(
+                truth, hidden
+            ),
+            truth,
+            hidden,
+        )
+        for budget in (0.0, 300.0)
     ]
     assert errors[1]["error"] < 0.8 * errors[0]["error"]
 
@@ -287,7 +316,9 @@ def test_the_stations_are_a_series_of_its_own_kind() -> None:
 
 def made_up(spec: RunSpec) -> Result:
     rate = {"mtm-gaps": 1.0, "kalman": 0.5}.get(spec.method, 2.0) + 0.001 * spec.seed
-    stated = 0.5 if spec.method in ("mtm-gaps", "csdi", "csdi-own", "kalman") else None
+    stated = (
+        0.5 if spec.method in ("mtm-gaps", "mtm-smoothed", "csdi", "csdi-own", "kalman") else None
+    )
     one = {"error": rate, "values": 9, "coverage_50": stated, "coverage_90": stated, "seconds": 1.6}
     patterns = dict.fromkeys(spec.settings["gaps"]["patterns"], one)
     value = {"seconds": 60.0, "windows": 4, "patterns": patterns}
@@ -310,6 +341,7 @@ def test_the_comparison_is_drawn(tmp_path: Path) -> None:
         "CSDI",
         "CSDI, own budget",
         "Kalman smoother",
+        "MTM on a smoother",
     }
     assert seconds.rows[0][2:] == ["60 ± 0 [60, 60]", "25.000 ± 0.000 [25.000, 25.000]"]
     verdicts = {c.text: c.verdict for c in drawn.claims}

@@ -17,11 +17,13 @@ from mtm.research.experiments.methods import Stopped
 from mtm.research.experiments.spec import RunSpec
 from mtm.research.imputation import gaps
 from mtm.research.imputation.classical import KalmanSmoother, interpolate
+from mtm.research.imputation.corrected import lessons, train_corrector
 from mtm.research.imputation.own_model import OwnModel
 from mtm.research.imputation.samples import Floats, Logs
 from mtm.research.imputation.score import Filler, measure
 from mtm.research.imputation.specialists import Trained, train_for, train_to_the_end
 from mtm.runs import checkpoint
+from mtm.runs.run import Run
 from mtm.training.train import train
 
 SECONDS = "seconds.json"
@@ -73,6 +75,8 @@ def _learn(
         return Lesson(smoother, time.monotonic() - began)
     if spec.method == "mtm-gaps":
         return _our_model(spec, logs, config, folder)
+    if spec.method == "mtm-smoothed":
+        return _corrector(spec, logs, folder)
     trained = _specialist(spec, logs, needs)
     return Lesson(trained, trained.seconds, trained.epochs)
 
@@ -80,11 +84,27 @@ def _learn(
 def _our_model(spec: RunSpec, logs: Logs, config: TrainConfig, folder: Path) -> Lesson:
     device = DeviceConfig(threads=spec.threads)
     trained = train(logs.data, config, folder / "run", device=device, resume=True, silent=True)
+    seconds = _seconds(trained, config)
+    write(folder / SECONDS, {"seconds": seconds})  # the budget of the specialists
+    return Lesson(OwnModel(trained), seconds)
+
+
+def _corrector(spec: RunSpec, logs: Logs, folder: Path) -> Lesson:
+    """The smoother's own work on the windows of the training counts, too."""
+    asked, config = spec.settings["gaps"], TrainConfig.from_json(spec.settings["corrector"])
+    smoother = KalmanSmoother.fit(logs)
+    began = time.monotonic()
+    data = lessons(logs, smoother, asked["patterns"], spec.settings["lessons"], config)
+    prepared = time.monotonic() - began
+    trained = train_corrector(smoother, data, config, folder / "run", spec.threads)
+    return Lesson(trained, prepared + _seconds(trained.run, config))
+
+
+def _seconds(trained: Run, config: TrainConfig) -> float:
+    """Of a training that has come to its end."""
     if trained.step < config.steps:
         raise Stopped
-    state = checkpoint.load(folder / "run" / "checkpoints", optimizer=False).state
-    write(folder / SECONDS, {"seconds": state.seconds})  # the budget of the specialists
-    return Lesson(OwnModel(trained), state.seconds)
+    return checkpoint.load(trained.path / "checkpoints", optimizer=False).state.seconds
 
 
 def _specialist(spec: RunSpec, logs: Logs, needs: Sequence[Path]) -> Trained:

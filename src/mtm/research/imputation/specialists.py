@@ -87,7 +87,12 @@ class Windows:
 
 
 def train_for(
-    name: str, logs: Logs, settings: Mapping[str, Any], seed: int, seconds: float
+    name: str,
+    logs: Logs,
+    settings: Mapping[str, Any],
+    seed: int,
+    seconds: float,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Trained:
     """Train a specialist for so many seconds at most; its weights are those of the best part.
 
@@ -100,20 +105,21 @@ def train_for(
         settings: Of `specialist_settings`.
         seed: Of weights, windows and gaps.
         seconds: The budget.
+        clock: Tells the time in seconds.
     """
     model, windows = _made(name, logs, {**settings, "epochs": 1, "patience": None}, seed)
-    began, best, weights, parts, longest = time.monotonic(), float("inf"), None, 0, 0.0
+    began, best, weights, parts, longest = clock(), float("inf"), None, 0, 0.0
     validation = windows.validation()
     count = settings["batch_size"] * settings["batches"]
-    while parts == 0 or time.monotonic() - began + longest < seconds:
-        at = time.monotonic()
+    while parts == 0 or clock() - began + longest < seconds:
+        at = clock()
         model.fit(windows.training(count, parts), validation)
         if model.best_loss < best:
             best, weights = model.best_loss, deepcopy(model.model.state_dict())
         parts += 1
-        longest = max(longest, time.monotonic() - at)
+        longest = max(longest, clock() - at)
     model.model.load_state_dict(weights)
-    return Trained(name, model, settings["samples"], time.monotonic() - began, parts)
+    return Trained(name, model, settings["samples"], clock() - began, parts)
 
 
 def train_to_the_end(name: str, logs: Logs, settings: Mapping[str, Any], seed: int) -> Trained:
