@@ -35,6 +35,7 @@ DATA = "builtin:stations"
 SMOKE = SCALES["smoke"]
 HAS_PYPOTS = importlib.util.find_spec("pypots") is not None
 needs_pypots = pytest.mark.skipif(not HAS_PYPOTS, reason="the extra `imputation` is not installed")
+warns = pytest.mark.filterwarnings("default")  # PyPOTS and what it brings do so by themselves
 
 
 def logs_of(spec: str = DATA, sensors: int = 3) -> Logs:
@@ -245,6 +246,7 @@ def test_what_is_hidden_is_not_seen(trained: tuple[Path, dict]) -> None:
 
 
 @needs_pypots
+@warns
 @pytest.mark.parametrize("name", SPECIALISTS)
 def test_a_specialist_has_our_seconds(
     name: str, trained: tuple[Path, dict], tmp_path: Path
@@ -267,6 +269,7 @@ def test_a_specialist_has_our_seconds(
 
 
 @needs_pypots
+@warns
 @pytest.mark.parametrize("name", SPECIALISTS)
 def test_a_specialist_by_its_own_rule(name: str) -> None:
     logs, settings = logs_of(), spec_of(f"{name}-own").settings["specialist"]
@@ -280,6 +283,7 @@ def test_a_specialist_by_its_own_rule(name: str) -> None:
 
 
 @needs_pypots
+@warns
 def test_saits_learns_more_in_more_time() -> None:
     logs, settings = logs_of(), spec_of("saits").settings["specialist"]
     truth = logs.windows(logs.parts.test, 16, 50, seed=1)  # type: ignore[arg-type]
