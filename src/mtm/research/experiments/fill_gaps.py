@@ -21,7 +21,7 @@ from mtm.research.imputation.corrected import lessons, train_corrector
 from mtm.research.imputation.own_model import OwnModel
 from mtm.research.imputation.samples import Floats, Logs
 from mtm.research.imputation.score import Filler, measure
-from mtm.research.imputation.specialists import Trained, train_for, train_to_the_end
+from mtm.research.imputation.specialists import Specialist, train_for, train_to_the_end
 from mtm.runs import checkpoint
 from mtm.runs.run import Run
 from mtm.training.train import train
@@ -107,7 +107,7 @@ def _seconds(trained: Run, config: TrainConfig) -> float:
     return checkpoint.load(trained.path / "checkpoints", optimizer=False).state.seconds
 
 
-def _specialist(spec: RunSpec, logs: Logs, needs: Sequence[Path]) -> Trained:
+def _specialist(spec: RunSpec, logs: Logs, needs: Sequence[Path]) -> Specialist:
     """One that needs our run has its seconds; any other ends by its own rule."""
     settings, name = spec.settings["specialist"], spec.method.removesuffix("-own")
     if needs:

@@ -31,7 +31,7 @@ STUDENT = {50: 0.702722, 90: 1.833113}
 
 
 @dataclass(frozen=True)
-class Trained:
+class Specialist:
     """A specialist after its training.
 
     Attributes:
@@ -96,7 +96,7 @@ def train_for(
     seed: int,
     seconds: float,
     clock: Callable[[], float] = time.monotonic,
-) -> Trained:
+) -> Specialist:
     """Train a specialist for so many seconds at most; its weights are those of the best part.
 
     A part is an epoch of PyPOTS's over windows that are drawn anew. No part is begun that would
@@ -122,10 +122,10 @@ def train_for(
         parts += 1
         longest = max(longest, clock() - at)
     model.model.load_state_dict(weights)
-    return Trained(name, model, clock() - began, parts)
+    return Specialist(name, model, clock() - began, parts)
 
 
-def train_to_the_end(name: str, logs: Logs, settings: Mapping[str, Any], seed: int) -> Trained:
+def train_to_the_end(name: str, logs: Logs, settings: Mapping[str, Any], seed: int) -> Specialist:
     """Train as PyPOTS recommends: so many epochs, or until nothing gets better.
 
     The windows are as many as fit side by side into the training episodes.
@@ -135,7 +135,7 @@ def train_to_the_end(name: str, logs: Logs, settings: Mapping[str, Any], seed: i
     count = max(logs.steps // settings["window"], settings["batch_size"])
     model.fit(windows.training(count, 0), windows.validation())
     seconds = time.monotonic() - began
-    return Trained(name, model, seconds, int(model.best_epoch))
+    return Specialist(name, model, seconds, int(model.best_epoch))
 
 
 def _made(name: str, logs: Logs, settings: Mapping[str, Any], seed: int) -> tuple[Any, Windows]:
