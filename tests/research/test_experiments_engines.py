@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from mtm.cli import main
-from mtm.research.experiments import EXPERIMENTS
+from mtm.cli.reproduce import BY_ALL
 
 pytest.importorskip("mujoco", reason="the extra `sim` is not installed")
 pytest.importorskip("matplotlib", reason="the extra `report` is not installed")
@@ -59,7 +59,7 @@ def killed(tmp_path_factory) -> Path:
 
 
 def test_every_experiment_has_its_page(killed: Path) -> None:
-    for name in EXPERIMENTS:
+    for name in BY_ALL:
         page = (killed / name / "README.md").read_text()
         assert "## Claims of the paper" in page
         assert f"mtm reproduce {name} --scale smoke" in page
@@ -81,6 +81,6 @@ def test_ray_gives_the_same_numbers(killed: Path, tmp_path: Path, monkeypatch) -
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert main([*WORDS, "--engine", "ray", "--out", str(tmp_path)]) == 0
     assert set(finished(tmp_path)) == set(finished(killed))
-    for name in EXPERIMENTS:
+    for name in BY_ALL:
         assert len(numbers(killed, name)) > 1
         assert numbers(killed, name) == numbers(tmp_path, name)

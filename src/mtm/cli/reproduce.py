@@ -24,9 +24,14 @@ Name = Literal[
     "data-efficiency",
     "representation",
     "length",
+    "imputation",
     "all",
     "data",
 ]
+
+
+BY_ALL = tuple(name for name in EXPERIMENTS if name != "imputation")
+"""What `all` stands for: what can share an environment."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,8 @@ class Arguments:
     """
 
     name: tyro.conf.Positional[Name]
-    """The experiment; or data, which makes data sets of the paper's shape to do it on."""
+    """The experiment, or all but imputation, whose rivals need an environment of their own; or
+    data, which makes data sets of the paper's shape to do it on."""
     scale: Literal["smoke", "cpu", "paper"] = "cpu"
     """seconds, for tests; two cores and an afternoon; GPU machines."""
     data: tuple[str, ...] = ()
@@ -73,7 +79,7 @@ def main(words: Sequence[str]) -> None:
     from mtm.research.experiments.reproduce import Order, reproduce
 
     order = Order(
-        tuple(EXPERIMENTS) if arguments.name == "all" else (arguments.name,),
+        BY_ALL if arguments.name == "all" else (arguments.name,),
         arguments.scale,
         arguments.data,
         arguments.seeds,

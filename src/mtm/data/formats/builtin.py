@@ -1,6 +1,6 @@
 """Small data sets that come with the package.
 
-Two are made on the spot, always the same; the point mass has known dynamics, so what a model
+Three are made on the spot, always the same; the point mass has known dynamics, so what a model
 predicts can be compared with the truth. `hopper` is a recording of a real training in MuJoCo.
 """
 
@@ -17,6 +17,7 @@ from mtm.core.randomness import Purpose, generator
 from mtm.core.reading import AS_IT_IS, Reading
 from mtm.data.columns import regroup
 from mtm.data.formats import d4rl
+from mtm.data.formats.stations import readings
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 
 TIME_STEP = 0.25
@@ -84,6 +85,11 @@ def sinusoids(episodes: int = EPISODES, length: int = LENGTH, seed: int = 0) -> 
     return _equal_episodes("builtin:sinusoids", {"waves": waves, "phase": quarter})
 
 
+def stations() -> TrajectoryDataset:
+    """Ten days of three weather stations, 120 times: a multivariate series without actions."""
+    return _equal_episodes("builtin:stations", {"readings": readings()})
+
+
 def hopper() -> TrajectoryDataset:
     """140,000 steps of Hopper-v5 from the training of a SAC agent, from its first steps on.
 
@@ -99,6 +105,7 @@ NAMES: dict[str, Callable[[], TrajectoryDataset]] = {
     "hopper": hopper,
     "point-mass": point_mass,
     "sinusoids": sinusoids,
+    "stations": stations,
 }
 
 

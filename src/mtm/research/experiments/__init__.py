@@ -15,5 +15,6 @@ EXPERIMENTS = {
     "data-efficiency": "mtm.research.experiments.data_efficiency",
     "representation": "mtm.research.experiments.representation",
     "length": "mtm.research.experiments.length",
+    "imputation": "mtm.research.experiments.imputation",
 }
 """Name -> the module with `TITLE`, `DATA`, `runs(scale, data, seeds)` and `draw(results, out)`."""

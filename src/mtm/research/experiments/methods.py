@@ -14,9 +14,16 @@ from typing import Any, TypeAlias
 from mtm.core.errors import ConfigError, unknown
 from mtm.research.baselines.settings import AGENTS, ON_TORCHRL
 from mtm.research.experiments.spec import RunSpec
+from mtm.research.imputation.names import SPECIALISTS
 
 Method: TypeAlias = Callable[[RunSpec, Path, Sequence[Path]], dict[str, Any]]
 """(what to run, its directory, the directories of the runs that it needs) -> plain data."""
+
+ON_PYPOTS = tuple(f"{name}{budget}" for budget in ("", "-own") for name in SPECIALISTS)
+"""Methods that need the extra `imputation`; those with their own budget end by their own rule."""
+
+FILLERS = ("mtm-gaps", "mtm-smoothed", "kalman", "interpolation", *ON_PYPOTS)
+"""Methods that fill gaps."""
 
 METHODS: dict[str, str] = {
     "mtm": "mtm.research.experiments.train_masked:run",
@@ -26,6 +33,7 @@ METHODS: dict[str, str] = {
     "td3": "mtm.research.experiments.train_td3:run",
     "ensemble": "mtm.research.experiments.train_dynamics:run",
     "open-loop": "mtm.research.experiments.measure_open_loop:run",
+    **dict.fromkeys(FILLERS, "mtm.research.experiments.fill_gaps:run"),
 }
 """Name -> `module:function`, imported when first used."""
 

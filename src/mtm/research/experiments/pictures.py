@@ -57,7 +57,7 @@ def bars(
             ax.plot([x for x, _ in dots], [y for _, y in dots], "o", color="#212529", ms=2.5)
         ax.set_xticks(range(len(groups)), list(groups), fontsize=8)
         ax.set_xlabel(xlabel, fontsize=8)
-        if log and ax.lines:
+        if log and any(n for group in groups.values() for n in group.values()):
             ax.set_yscale("log", subs=())  # a tick at 1, 2 and 5 of each decade
             ax.yaxis.set_major_locator(_ticker().LogLocator(subs=(1, 2, 5)))
             ax.yaxis.set_major_formatter("{x:g}")

@@ -21,7 +21,7 @@ from mtm.data.loading import DataSpec, absolute
 from mtm.research.experiments import EXPERIMENTS, recipes
 from mtm.research.experiments.engines import Engine, LocalEngine, RayEngine
 from mtm.research.experiments.made_sets import resolve
-from mtm.research.experiments.methods import EXTRAS, METHODS
+from mtm.research.experiments.methods import EXTRAS, METHODS, ON_PYPOTS
 from mtm.research.experiments.page import write_page
 from mtm.research.experiments.runner import OVER, RunState, plan, results, run_all
 from mtm.research.experiments.scales import SCALES, Scale
@@ -136,6 +136,8 @@ def _check_extras(specs: Sequence[RunSpec]) -> None:
     require("matplotlib", extra="report")
     for library in sorted({EXTRAS[s.method] for s in specs if s.method in EXTRAS}):
         require(library, extra="baselines")
+    if any(s.method in ON_PYPOTS for s in specs):
+        require("pypots", extra="imputation")
 
 
 def _check_data(states: Sequence[RunState]) -> None:

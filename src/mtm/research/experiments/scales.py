@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mtm.core.config import TrainConfig, preset
+from mtm.research.experiments.methods import FILLERS
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,11 @@ class Scale:
         return self.slow_seeds if method in SLOW else self.seeds
 
 
-SLOW = ("s-mtm", "dt", "tt", "iql", "cql", "td3_bc", "rebrac", "mopo", "td3", "ensemble")
-"""Methods that have fewer seeds: all but MTM and the perceptrons."""
+SLOW = (
+    *("s-mtm", "dt", "tt", "iql", "cql", "td3_bc", "rebrac", "mopo", "td3", "ensemble"),
+    *FILLERS,
+)
+"""Methods that have fewer seeds: all but MTM and the perceptrons, and all that fill gaps."""
 
 LONG = ("iql", "cql", "td3_bc", "rebrac")
 """Agents whose publications take a million updates, far more than fit into MTM's time."""
