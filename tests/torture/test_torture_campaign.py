@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections import Counter
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from torture.advisories import affects, look_up
 from torture.campaign import CASES, PARTS, SHARES, Task, do, tasks
+from torture.mutations import mutated
 from torture.outcomes import Row
 from torture.page import BEGIN, END, PAGE, RESULT, counts, with_counts
 
@@ -36,6 +38,14 @@ def test_everything_is_tried_once() -> None:
 def test_the_campaign_is_as_large_as_it_is_said_to_be() -> None:
     assert CASES["kill"] >= 50
     assert CASES["fuzz"] >= 20_000
+
+
+def test_a_seed_makes_its_case_again() -> None:
+    """Whatever other cases came before it."""
+    plain = {"a": [1, {"b": []}], "c": None}
+    first = [repr(mutated(plain, random.Random(seed))) for seed in range(2000)]
+    assert first == [repr(mutated(plain, random.Random(seed))) for seed in range(2000)]
+    assert plain == {"a": [1, {"b": []}], "c": None}
 
 
 def test_what_cannot_even_be_prepared_is_a_fault() -> None:
