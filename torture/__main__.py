@@ -70,12 +70,22 @@ def _write(out: Path, rows: list[Row], jobs: int, seconds: float) -> None:
     out.mkdir(parents=True, exist_ok=True)
     result = {
         "about": here(),
-        "command": shlex.join(["python", "-m", "torture", *sys.argv[1:]]),
+        "command": _command(sys.argv[1:]),
         "jobs": jobs,
         "seconds": seconds,
         "rows": [row.to_json() for row in rows],
     }
     (out / "torture.json").write_text(json.dumps(result, indent=2))
+
+
+def _command(words: list[str]) -> str:
+    """What to type to do it again, without the places of this machine."""
+    kept = list(words)
+    for place in ("--out", "--advisories"):
+        if place in kept:
+            at = kept.index(place)
+            kept[at : at + 2] = ["--advisories", "DIR"] if place == "--advisories" else []
+    return f'make torture ARGS="{shlex.join(kept)}"' if kept else "make torture"
 
 
 def _line(row: Row) -> str:

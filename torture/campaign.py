@@ -38,7 +38,7 @@ SHARES: dict[str, tuple[Sequence[str], int]] = {
     "fuzz": (tuple(KINDS), 4),
     "guided": (tuple(guided.TARGETS), 2),
     "together": (VERBS, 4),
-    "hosts": (tuple(hosts.CASES), len(hosts.CASES)),
+    "hosts": (tuple(hosts.CASES), 1),
 }
 """What a part is about, and how much of it a task is; other parts are a task each."""
 

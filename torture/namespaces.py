@@ -21,6 +21,9 @@ Process = subprocess.Popen[bytes]
 
 ADDRESSES = ("10.177.77.1", "10.177.77.2")
 
+PATIENCE = "180"
+"""Seconds that Ray waits for a node to start, on a busy machine."""
+
 
 @dataclass(frozen=True)
 class Host:
@@ -32,7 +35,8 @@ class Host:
 
     def start(self, words: Sequence[str], said: Path, **variables: str) -> Process:
         """Start a program there."""
-        more = {"RAY_USAGE_STATS_ENABLED": "0", **variables}
+        more = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": PATIENCE}
+        more |= variables
         with said.open("wb") as file:
             return subprocess.Popen(
                 ["ip", "netns", "exec", self.name, *words],
