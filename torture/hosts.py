@@ -26,6 +26,9 @@ SILENCE = 15.0
 NOTICED = 60.0
 """Seconds within which all processes must have ended, on a busy machine."""
 
+LEFT = 300.0
+"""Seconds in which a cluster must notice that a node is lost, and do what is left without it."""
+
 TOGETHER = """
 import sys
 from datetime import timedelta
@@ -229,7 +232,7 @@ def _ray_lost(lose: Callable[[Host], None]) -> Case:
             time.sleep(0.05)
         lose(second)
         began = time.monotonic()
-        codes = _ended([driver], 2 * NOTICED)
+        codes = _ended([driver], LEFT)
         took = time.monotonic() - began
         if None in codes:
             row.broke(f"it hangs {took:.0f} s after a node was lost: {_said(folder)}")
