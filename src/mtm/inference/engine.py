@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mtm.core.errors import DataError
 from mtm.data.modalities import BoolArray, IntArray, Modality
 from mtm.inference.forward import forward
 from mtm.masks import NAMED_MASKS
@@ -80,16 +79,11 @@ def ask(
     Returns:
         Each wanted modality, (B, T, *shape); the likeliest class of a discrete one. What stands at
         tokens that do not matter means nothing.
-
-    Raises:
-        DataError: An answer is no number, see `check_answers`.
     """
     found = _predictions(
         run, window, visible, want, wanted, specialised=specialised, values_only=True
     )
-    answers = _joined([_raw(run, out, want, size) for out, size in found], visible.shape[1])
-    check_answers(run, window, visible, answers, wanted)
-    return answers
+    return _joined([_raw(run, out, want, size) for out, size in found], visible.shape[1])
 
 
 def ask_with_errors(
@@ -107,9 +101,7 @@ def ask_with_errors(
     for out, size in _predictions(run, window, visible, want, wanted, specialised=False):
         answers.append(_raw(run, out, want, size))
         errors.append({n: _stated_errors(run.modalities.named(n), out, size) for n in want})
-    joined = _joined(answers, visible.shape[1])
-    check_answers(run, window, visible, joined, wanted)
-    return joined, _joined(errors, visible.shape[1])
+    return _joined(answers, visible.shape[1]), _joined(errors, visible.shape[1])
 
 
 def ask_with_certainty(
@@ -126,9 +118,7 @@ def ask_with_certainty(
     for out, size in _predictions(run, window, visible, want, wanted, specialised=False):
         answers.append(_raw(run, out, want, size))
         certainty.append({n: _certainty(run, run.modalities.named(n), out, size) for n in want})
-    joined = _joined(answers, visible.shape[1])
-    check_answers(run, window, visible, joined, wanted)
-    return joined, _joined(certainty, visible.shape[1])
+    return _joined(answers, visible.shape[1]), _joined(certainty, visible.shape[1])
 
 
 def ask_members(
@@ -148,58 +138,7 @@ def ask_members(
         for mine, predictions in zip(parts, each, strict=True):
             mine.append(_raw(run, predictions, want, size))
     members = [_joined(mine, visible.shape[1]) for mine in parts]
-    for answers in members:
-        check_answers(run, window, visible, answers, wanted)
     return {name: np.stack([answers[name] for answers in members]) for name in want}
-
-
-def check_answers(
-    run: Run, window: Arrays, visible: BoolArray, answers: Arrays, wanted: BoolArray | None = None
-) -> None:
-    """See that answers are numbers: values far outside of the data overflow within a network.
-
-    Args:
-        run: The run that answered.
-        window: Modality -> (B, T, *shape), in raw units.
-        visible: What of it was shown, (B, T, M).
-        answers: Modality -> (B, T, *shape).
-        wanted: The tokens that matter, (B, T, M); all if None.
-
-    Raises:
-        DataError: One is not; the message names the value that is farthest outside.
-    """
-    for name, values in answers.items():
-        if values.dtype.kind != "f" or np.isfinite(values).all():
-            continue
-        bad = ~np.isfinite(values).reshape(*values.shape[:2], -1).all(axis=2)
-        if wanted is not None:
-            bad &= wanted[:, : bad.shape[1], run.modalities.place(name)]
-        if bad.any():
-            row = int(np.argmax(bad.any(axis=1)))
-            raise DataError(
-                f"the answer for {name!r} is no number: {_farthest(run, window, visible, row)}. "
-                "Give values in the units of the training data, and mark gaps as gaps."
-            )
-
-
-def _farthest(run: Run, window: Arrays, visible: BoolArray, row: int) -> str:
-    """The visible value of a sample that is farthest from the training data, in words."""
-    worst, said = 0.0, "nothing that is visible is far from the training data"
-    for m in run.modalities:
-        known = run.normalizer.statistics.get(m.name)
-        shown = visible[row, :, run.modalities.place(m.name)]
-        if known is None or m.name not in window or not shown.any():
-            continue
-        values = np.asarray(window[m.name][row][: len(shown)][shown], np.float64)
-        away = np.abs(values - known.mean) / known.std
-        at = np.unravel_index(np.argmax(away), away.shape)
-        if not away[at] <= worst:
-            worst = float(away[at])
-            said = (
-                f"{m.name!r} holds {values[at]:.3g}, which is {worst:.3g} standard deviations from "
-                "the mean of the training data"
-            )
-    return said
 
 
 def _predictions(
