@@ -167,7 +167,7 @@ network in place of the loopback one."""
 
 
 NODE = "node.json"
-"""Says in the directory of a run on which machine of the cluster it is computed, meanwhile."""
+"""Says in the directory of a run on which machine of the cluster it is, or was, computed."""
 
 
 class RayEngine:
@@ -275,14 +275,11 @@ def _execute_on_node(folder: Path) -> Outcome:
     import ray
 
     write(folder / NODE, {"node": ray.get_runtime_context().get_node_id()})
-    try:
-        return execute(folder)
-    finally:
-        (folder / NODE).unlink(missing_ok=True)
+    return execute(folder)  # the file stays: a machine that is cut off may still tidy up
 
 
 def _node_of(folder: Path) -> str | None:
-    """The machine of the cluster that computes a run; None before one has begun, and after."""
+    """The machine of the cluster that computes a run; None before one has begun."""
     try:
         return str(json.loads((folder / NODE).read_bytes())["node"])
     except FileNotFoundError:
