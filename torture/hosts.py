@@ -270,7 +270,6 @@ def _start_ray(first: Host, second: Host, folder: Path) -> None:
     ray = [str(Path(sys.executable).parent / "ray"), "start", "--num-cpus", "1"]
     ray += ["--disable-usage-stats", "--object-store-memory", "100000000"]
     head = ["--head", "--port", str(RAY_PORT), "--include-dashboard", "false"]
-    head += ["--temp-dir", str(folder / "ray")]  # where others look for a cluster to join is not
     for host, more in (
         (first, head),
         (second, ["--address", f"{first.address}:{RAY_PORT}"]),
