@@ -58,7 +58,7 @@ def counts(result: dict[str, Any]) -> str:
     commit = (about["commit"] or "unknown")[:10]
     lines = [
         f"Measured on {machine['cores']} cores ({machine['processor']}, {machine['system']}), "
-        f"{result['jobs']} cases at a time, in {result['seconds'] / 60:.0f} minutes, "
+        f"{result['jobs']} at a time, in {result['seconds'] / 60:.0f} minutes, "
         f"at commit `{commit}`:",
         "",
         "```sh",

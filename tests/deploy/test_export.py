@@ -181,8 +181,6 @@ def test_what_models_do_not_take(exported: Path) -> None:
     for given, message in faults:
         with pytest.raises(DataError, match=message):
             model(given)
-    with pytest.raises(DataError, match=r"answer for 'states' is no number.*states 1e\+24"):
-        model({**good, "states": np.full((3, 11), 1e24)})
     impute = mtm.deploy.load_model(exported, "impute")
     with pytest.raises(DataError, match="5 steps were given; the model sees 4"):
         impute({"states": np.zeros((5, 11))})
@@ -196,8 +194,6 @@ def test_the_contract_of_a_policy(exported: Path) -> None:
     policy.reset(3)
     with pytest.raises(DataError, match=r"3 states of shape \(11,\) are expected, got \(2, 11\)"):
         policy.act(np.zeros((2, 11)))
-    with pytest.raises(DataError, match="the answer for 'actions' is no number"):
-        policy.act(np.full((3, 11), 1e24))
     with pytest.raises(DataError, match="3 rewards and 3 dones are expected"):
         policy.observe(np.zeros(2), np.zeros(3, bool))
     with pytest.raises(ConfigError, match="at least one environment, got 0"):
