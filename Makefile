@@ -39,7 +39,8 @@ check: lint type docs test
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(ARGS)
 
-# Faults on purpose; under an hour. Parts that need root say so, and are left out elsewhere.
+# Faults on purpose; under an hour on two quiet cores, half of it a soak on one of them. Parts that
+# need root say so, and are left out elsewhere.
 torture: $(READY)
 	$(BIN)/python -m torture $(ARGS)
 

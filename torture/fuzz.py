@@ -15,7 +15,7 @@ import signal
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ class TooLong(BaseException):
 def fuzz(
     warm: Warm,
     cases: int = CASES,
-    only: tuple[str, ...] = (),
+    only: Collection[str] = (),
     say: Callable[[Row], None] = lambda row: None,
 ) -> list[Row]:
     """Run so many cases, shared out among the kinds of input."""

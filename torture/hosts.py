@@ -1,36 +1,23 @@
-"""Several hosts, as network namespaces of one machine: torchrun over two, Ray over two.
-
-Each namespace has a loopback of its own and one end of a cable (veth). A host is cut off by taking
-its end down, and killed with all of its processes. Needs root, `ip` and `ss` of iproute2.
-"""
+"""Several hosts: training by torchrun over two, `mtm reproduce` on a Ray cluster of two."""
 
 from __future__ import annotations
 
 import csv
 import io
-import os
-import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from mtm.core.system import thread_settings
 from mtm.data.formats import builtin
 from mtm.data.writing import write
 from mtm.runs import checkpoint
 from mtm.training.trackers import read_metrics
+from torture.namespaces import Host, Process, two_hosts, why_not
 from torture.outcomes import Row, timed
 from torture.verbs import swings
 
-Process = subprocess.Popen[bytes]
-
-ADDRESSES = ("10.177.77.1", "10.177.77.2")
 PORT, RAY_PORT = 29577, 6377
 SILENCE = 15.0
 """Seconds after which a host that is cut off is given up here; the library takes longer, see
@@ -38,6 +25,9 @@ SILENCE = 15.0
 
 NOTICED = 60.0
 """Seconds within which all processes must have ended, on a busy machine."""
+
+LEFT = 300.0
+"""Seconds in which a cluster must notice that a node is lost, and do what is left without it."""
 
 TOGETHER = """
 import sys
@@ -49,95 +39,14 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-@dataclass(frozen=True)
-class Host:
-    """A namespace: its name, address, and end of the cable."""
-
-    name: str
-    address: str
-    cable: str
-
-    def start(self, words: Sequence[str], said: Path, **variables: str) -> Process:
-        """Start a program there."""
-        more = {"RAY_USAGE_STATS_ENABLED": "0", **variables}
-        with said.open("wb") as file:
-            return subprocess.Popen(
-                ["ip", "netns", "exec", self.name, *words],
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env=os.environ | thread_settings(1) | more,
-            )
-
-    def set_cable(self, state: str) -> None:
-        """Take the cable's end down or up."""
-        command = ["ip", "netns", "exec", self.name, "ip", "link", "set", self.cable, state]
-        subprocess.run(command, check=True)
-
-    def kill(self) -> None:
-        """Kill all that runs there."""
-        listed = subprocess.run(
-            ["ip", "netns", "pids", self.name], check=True, capture_output=True, text=True
-        )
-        for pid in map(int, listed.stdout.split()):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-
-    def listening(self) -> set[str]:
-        """Addresses that something listens on there."""
-        command = ["ip", "netns", "exec", self.name, "ss", "-H", "-ltn"]
-        listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        return {line.split()[3].rpartition(":")[0] for line in listed.splitlines()}
+Case = Callable[[Host, Host, Path, Row], None]
 
 
-def why_not() -> str:
-    """Why there can be no hosts here; empty if there can."""
-    if os.geteuid():
-        return "only root may make network namespaces"
-    missing = [name for name in ("ip", "ss") if shutil.which(name) is None]
-    return f"{' and '.join(missing)} of iproute2 are not installed" if missing else ""
-
-
-@contextmanager
-def two_hosts() -> Iterator[tuple[Host, Host]]:
-    """Two namespaces with a cable between them."""
-    hosts = tuple(
-        Host(f"mtm-{os.getpid()}-{end}", address, f"mtm{os.getpid() % 99999}{end}")
-        for end, address in zip("ab", ADDRESSES, strict=True)
-    )
-    first, second = hosts
-    try:
-        for host in hosts:
-            subprocess.run(["ip", "netns", "add", host.name], check=True)
-        cables = ["type", "veth", "peer", "name", second.cable, "netns", second.name]
-        subprocess.run(["ip", "link", "add", first.cable, "netns", first.name, *cables], check=True)
-        for host in hosts:
-            inside = ["ip", "netns", "exec", host.name, "ip"]
-            address = ["address", "add", f"{host.address}/24", "dev", host.cable]
-            for words in (address, ["link", "set", "lo", "up"], ["link", "set", host.cable, "up"]):
-                subprocess.run([*inside, *words], check=True)
-        yield first, second
-    finally:
-        for host in hosts:
-            if Path(f"/run/netns/{host.name}").exists():
-                host.kill()
-                subprocess.run(["ip", "netns", "delete", host.name], check=True)
-
-
-def hosts(say: Callable[[Row], None] = lambda row: None, *, ray: bool = True) -> list[Row]:
-    """Train over two hosts, cut one off, kill one, go on; and reproduce on a Ray cluster of two."""
-    cases: list[tuple[str, Callable[[Host, Host, Path, Row], None]]] = [
-        ("torchrun: as one process", _as_one_process),
-        ("torchrun: a host is cut off, then goes on", _cut_off),
-        ("torchrun: a host is killed, then goes on", _killed),
-        ("one host listens on its loopback only", _loopback_only),
-    ]
-    if ray:
-        cases.append(("Ray: reproduce on two nodes, one of which is killed", _ray))
+def hosts(only: Collection[str] = (), say: Callable[[Row], None] = lambda row: None) -> list[Row]:
+    """All of the cases or some, each on two new hosts."""
     rows = []
     reason = why_not()
-    for what, case in cases:
+    for what in only or CASES:
         row = Row("hosts", what, skipped=reason)
         if not reason:
             with (
@@ -145,7 +54,7 @@ def hosts(say: Callable[[Row], None] = lambda row: None, *, ray: bool = True) ->
                 two_hosts() as (first, second),
                 tempfile.TemporaryDirectory(prefix="mtm-hosts-") as name,
             ):
-                case(first, second, Path(name), row)
+                CASES[what](first, second, Path(name), row)
         say(row)
         rows.append(row)
     return rows
@@ -272,7 +181,7 @@ def _loopback_only(first: Host, second: Host, folder: Path, row: Row) -> None:
     found: set[str] = set()
     until = time.monotonic() + 300
     while not checkpoint.steps(folder / "run" / "checkpoints") and time.monotonic() < until:
-        found |= first.listening()
+        found |= {address for address, _ in first.listening()}
         time.sleep(0.05)
     if not found or training.poll() is not None:
         row.broke(f"it did not begin: {_said(folder)}")
@@ -282,47 +191,78 @@ def _loopback_only(first: Host, second: Host, folder: Path, row: Row) -> None:
         row.held("listens on 127.0.0.1")
 
 
+def _asked_only(first: Host, second: Host, folder: Path, row: Row) -> None:
+    """Over two hosts: on the cable that was named, and torchrun's own store on the port given."""
+    if _under_way(first, second, folder, row) is None:
+        return
+    for host in (first, second):
+        asked = {port for address, port in host.listening() if address == host.address}
+        others = {(a, port) for a, port in host.listening() if a != host.address}
+        if not asked or others - {("*", PORT)}:
+            row.broke(f"{host.address} listens on {sorted(host.listening())}")
+        else:
+            row.held("the named address" + (", torchrun's port" if others else ""))
+
+
 def _ray(first: Host, second: Host, folder: Path, row: Row) -> None:
     write([(swings(), {})], folder / "swings.npz", "swings")
-    pages = {}
-    reproduce = [sys.executable, "-m", "mtm", "reproduce", "length", "--scale", "smoke"]
-    reproduce += ["--seeds", "1", "--data", str(folder / "swings.npz"), "--out"]
-    address = f"{first.address}:{RAY_PORT}"
-    cluster = ["--engine", "ray", "--address", address]
     _start_ray(first, second, folder)
-    for name, more in (("local", []), ("cluster", cluster)):
-        codes = _ended(
-            [first.start([*reproduce, str(folder / name), *more], folder / "said-0")], 400
-        )
-        if codes != [0]:
-            row.broke(f"{name}: exit code {codes}: {_said(folder)}")
-            return
-        (page,) = (folder / name).glob("*/results.csv")
-        rows = csv.DictReader(io.StringIO(page.read_text()))
-        pages[name] = [{k: v for k, v in r.items() if "seconds" not in k} for r in rows]
-    if pages["local"] != pages["cluster"]:
+    alone = _ended([_reproduction(first, folder, "local")], 400)
+    both = _ended([_reproduction(first, folder, "cluster", cluster=True)], 400)
+    if alone != [0] or both != [0]:
+        row.broke(f"exit codes {alone} and {both}: {_said(folder)}")
+    elif _table(folder / "local") != _table(folder / "cluster"):
         row.broke("the cluster's table is another")
-        return
-    row.held("the same table on two nodes")
-    driver = first.start([*reproduce, str(folder / "broken"), *cluster], folder / "said-0")
-    until = time.monotonic() + 200
-    while not list((folder / "broken").glob("runs/*/running.json")) and time.monotonic() < until:
-        time.sleep(0.05)
-    second.kill()
-    began = time.monotonic()
-    codes = _ended([driver], 2 * NOTICED)
-    if None in codes:
-        row.broke(
-            f"it hangs {time.monotonic() - began:.0f} s after a node was killed: {_said(folder)}"
-        )
-        return
-    again = _ended(
-        [first.start([*reproduce, str(folder / "broken"), *cluster], folder / "said-0")], 400
-    )
-    if again != [0]:
-        row.broke(f"it did not go on: {again}: {_said(folder)}")
     else:
-        row.held(f"exit code {codes[0]} {time.monotonic() - began:.0f} s after the kill, went on")
+        row.held("the same table")
+
+
+def _ray_lost(lose: Callable[[Host], None]) -> Case:
+    """A node is lost in the middle: what is left ends, and a restart goes on."""
+
+    def case(first: Host, second: Host, folder: Path, row: Row) -> None:
+        write([(swings(), {})], folder / "swings.npz", "swings")
+        _start_ray(first, second, folder)
+        driver = _reproduction(first, folder, "out", cluster=True)
+        until = time.monotonic() + 200
+        while not list((folder / "out").glob("runs/*/running.json")):
+            if time.monotonic() > until or driver.poll() is not None:
+                row.broke(f"it did not begin: {_said(folder)}")
+                return
+            time.sleep(0.05)
+        lose(second)
+        began = time.monotonic()
+        codes = _ended([driver], LEFT)
+        took = time.monotonic() - began
+        if None in codes:
+            row.broke(f"it hangs {took:.0f} s after a node was lost: {_said(folder)}")
+            return
+        told = codes == [0] or _has_said(folder, "failed")
+        if codes[0] not in (0, 2) or not told or _has_said(folder, "Traceback"):
+            row.broke(f"exit code {codes[0]}: {_said(folder)}")
+            return
+        again = _ended([_reproduction(first, folder, "out", cluster=True)], 400)
+        if again != [0]:
+            row.broke(f"it did not go on: {again}: {_said(folder)}")
+        else:
+            ended = "went on without it" if codes == [0] else "error"
+            row.held(f"{ended} after {took:.0f} s; complete when asked again")
+
+    return case
+
+
+def _reproduction(host: Host, folder: Path, out: str, *, cluster: bool = False) -> Process:
+    words = [sys.executable, "-m", "mtm", "reproduce", "length", "--scale", "smoke"]
+    words += ["--seeds", "1", "--data", str(folder / "swings.npz"), "--out", str(folder / out)]
+    if cluster:
+        words += ["--engine", "ray", "--address", f"{host.address}:{RAY_PORT}"]
+    return host.start(words, folder / "said-0")
+
+
+def _table(out: Path) -> list[dict[str, str]]:
+    (page,) = out.glob("*/results.csv")
+    rows = csv.DictReader(io.StringIO(page.read_text()))
+    return [{k: v for k, v in row.items() if "seconds" not in k} for row in rows]
 
 
 def _start_ray(first: Host, second: Host, folder: Path) -> None:
@@ -337,3 +277,15 @@ def _start_ray(first: Host, second: Host, folder: Path) -> None:
         words = [*ray, "--node-ip-address", host.address, *more]
         codes = _ended([host.start(words, folder / "said-ray")], 300)
         assert codes == [0], (folder / "said-ray").read_text()
+
+
+CASES: dict[str, Case] = {
+    "torchrun: as one process": _as_one_process,
+    "torchrun: a host is cut off, then goes on": _cut_off,
+    "torchrun: a host is killed, then goes on": _killed,
+    "one host listens on its loopback only": _loopback_only,
+    "over two hosts: listens where it was asked to": _asked_only,
+    "Ray: reproduce on two nodes": _ray,
+    "Ray: a node is killed": _ray_lost(Host.kill),
+    "Ray: a node is cut off": _ray_lost(lambda host: host.set_cable("down")),
+}

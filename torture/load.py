@@ -44,10 +44,9 @@ def load(
     warm: Warm,
     episodes: int = EPISODES,
     clients: int = CLIENTS,
-    minutes: float = MINUTES,
     say: Callable[[Row], None] = lambda row: None,
 ) -> list[Row]:
-    """Episodes at once, clients at once, and a soak."""
+    """Episodes at once, and clients at once."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="mtm-load-") as name:
         made = Material.make(Path(name), warm)
@@ -55,7 +54,6 @@ def load(
             (f"{episodes} episodes at once", lambda row: _episodes(warm, made, episodes, row)),
             (f"{clients} clients of the server", lambda row: _serve(warm, made, clients, row)),
             (f"{clients} clients of the studio", lambda row: _studio(warm, made, clients, row)),
-            (f"{minutes:g} minutes of work", lambda row: _soak(warm, made, minutes, row)),
         ]
         for what, do in work:
             row = Row("load", what)
@@ -64,6 +62,17 @@ def load(
             say(row)
             rows.append(row)
     return rows
+
+
+def soaked(
+    warm: Warm, minutes: float = MINUTES, say: Callable[[Row], None] = lambda row: None
+) -> list[Row]:
+    """A long while of work, with flat memory and file handles."""
+    row = Row("soak", f"{minutes:g} minutes of train, evaluate, save")
+    with timed(row), tempfile.TemporaryDirectory(prefix="mtm-load-") as name:
+        _soak(warm, Material.make(Path(name), warm), minutes, row)
+    say(row)
+    return [row]
 
 
 def _episodes(warm: Warm, made: Material, episodes: int, row: Row) -> None:

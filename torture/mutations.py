@@ -54,11 +54,11 @@ def mutated(plain: Any, rng: random.Random) -> Any:
                 continue
             action = rng.random()
             if action < 0.7:
-                place[key] = rng.choice(FOREIGN)
+                place[key] = copy.deepcopy(rng.choice(FOREIGN))  # which the next round may change
             elif action < 0.85:
                 del place[key]
             elif isinstance(place, dict):
-                place[rng.choice(["foreign", "name", "width"])] = rng.choice(FOREIGN)
+                place[rng.choice(["foreign", "name", "width"])] = copy.deepcopy(rng.choice(FOREIGN))
             break
     return plain
 

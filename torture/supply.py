@@ -11,6 +11,7 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
+from torture.advisories import look_up
 from torture.outcomes import Row, timed
 
 ROOT = Path(__file__).parents[1]
@@ -18,14 +19,17 @@ CONSTRAINTS = ROOT / "constraints.txt"
 SECONDS = 600.0
 
 
-def supply(say: Callable[[Row], None] = lambda row: None) -> list[Row]:
+def supply(
+    advisories: Path | None = None, say: Callable[[Row], None] = lambda row: None
+) -> list[Row]:
     """The pins, the bill of materials, the known vulnerabilities."""
     rows = []
     cases: list[tuple[str, Callable[[Row], None]]] = [
         ("pins are what is installed", _pins),
         ("pins can be installed together", _installable),
         ("the bill of materials lists them", _bill),
-        ("known vulnerabilities", _vulnerabilities),
+        ("known vulnerabilities, by pip-audit", _vulnerabilities),
+        ("known vulnerabilities, by a copy", lambda row: _known(advisories, row)),
     ]
     for what, case in cases:
         row = Row("supply", what)
@@ -115,6 +119,14 @@ def _vulnerabilities(row: Row) -> None:
             row.broke(f"{part['name']} {part['version']}: {[v['id'] for v in part['vulns']]}")
         else:
             row.held("none known")
+
+
+def _known(advisories: Path | None, row: Row) -> None:
+    """Without the network: a folder of OSV documents, such as a clone of PyPA's."""
+    if advisories is None:
+        row.skipped = "no copy of an advisory database was named (--advisories)"
+    else:
+        look_up(pins(), advisories, row)
 
 
 def _pip(*words: str) -> subprocess.CompletedProcess[str]:

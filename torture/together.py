@@ -31,7 +31,7 @@ def together(
     only: Collection[str] = (),
     say: Callable[[Row], None] = lambda row: None,
 ) -> list[Row]:
-    """Every verb twice into one place, a reader beside a writer, a conversion beside a training."""
+    """Verbs twice into one place; with `train`, also what is done beside a training."""
     rows = []
 
     def done(row: Row) -> None:
@@ -44,6 +44,8 @@ def together(
             with timed(row):
                 _twice(warm, verb, cases, row)
             done(row)
+    if only and "train" not in only:
+        return rows
     with tempfile.TemporaryDirectory(prefix="mtm-together-") as name:
         made = Material.make(Path(name), warm)
         row = Row("together", "a run is read while it is trained")

@@ -32,6 +32,12 @@ Job = tuple[Any, ...]
 CLOCKS = ("seconds", "segments_per_second", "began", "when", "seconds_of_last_sitting")
 """What differs from one sitting to another."""
 
+VERBS = (
+    *("train", "baseline", "collect", "explore", "convert", "convert to LeRobot", "align"),
+    *("relabel", "reproduce", "export", "download", "eval --json", "report", "pack"),
+)
+"""All that write below a folder."""
+
 SAVE_EVERY = 2
 PIECE = 1 << 12
 
@@ -57,18 +63,29 @@ class Verb:
 
 @dataclass(frozen=True)
 class Material:
-    """What the verbs work on: data, the same with gaps, others with an environment, and a run."""
+    """What the verbs work on.
+
+    Attributes:
+        data: Some episodes.
+        gaps: The same, half of them without actions.
+        swings: Of an environment.
+        table: With time stamps.
+        run: Trained on the data.
+    """
 
     data: Path
     gaps: Path
     swings: Path
+    table: Path
     run: Path
 
     @classmethod
     def make(cls, folder: Path, warm: Warm) -> Material:
         """Write the data, and train a run on them."""
         files = [folder / f"{name}.npz" for name in ("log", "gaps", "swings")]
-        made = cls(*files, folder / "run")
+        made = cls(*files, folder / "arm.csv", folder / "run")
+        rows = "".join(f"{t / 20},{t},{t % 7}\n" for t in range(200))
+        made.table.write_text(f"timestamp,x,y\n{rows}")
         whole = builtin.point_mass(episodes=24, length=12)
         write([(whole, {})], made.data, "log")
         write([(whole.without(episodes={"actions": 0.5}), {})], made.gaps, "gaps")
@@ -125,6 +142,18 @@ def verbs(material: Material, url: str) -> dict[str, Verb]:
             before=_without,
         ),
         Verb(
+            "convert to LeRobot",
+            lambda f: (["data", "convert", data, f"lerobot:{f / 'out'}", "--fps", "10"],),
+            lambda f: digests(f / "out", "**/*"),
+            before=_without,
+        ),
+        Verb(
+            "align",
+            lambda f: (["data", "align", str(material.table), str(f / "out"), "--clock", "10"],),
+            lambda f: digests(f / "out", "*"),
+            before=_without,
+        ),
+        Verb(
             "relabel",
             lambda f: ([*relabel, str(f / "out.hdf5")],),
             lambda f: _arrays(f / "out.hdf5"),
@@ -161,7 +190,9 @@ def verbs(material: Material, url: str) -> dict[str, Verb]:
             before=_without,
         ),
     )
-    return {verb.name: verb for verb in all_verbs}
+    known = {verb.name: verb for verb in all_verbs}
+    assert tuple(known) == VERBS
+    return known
 
 
 def reproduce(data: str, out: str) -> None:

@@ -152,6 +152,9 @@ def test_odd_tables_are_told(tmp_path: Path) -> None:
         file.write_text(content)
         with pytest.raises(DataError, match=message):
             read_streams([file], Reading())
+    file.write_bytes(b"timestamp,\xa9\n0,1\n")
+    with pytest.raises(DataError, match="cannot be read as CSV: 'utf-8' codec"):
+        read_streams([file], Reading())
     other = tmp_path / "log.txt"
     other.write_text("x")
     with pytest.raises(DataError, match="unknown kind of file '.txt'"):

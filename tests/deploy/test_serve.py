@@ -238,6 +238,18 @@ def test_numbers_that_are_none(place: str) -> None:
         assert "is not JSON" in error_of(ask(place, "POST", f"{session}/act", body=body), 400)
 
 
+def test_numbers_too_far_from_the_data(place: str) -> None:
+    """They overflow within the network, whose answer JSON has no word for."""
+    session, states = begin(place), [[1e24, 0.0, 0.0, 0.0]]
+    for path, plain in (
+        ("/predict", {"given": {"states": states}, "want": "actions"}),
+        (f"{session}/act", {"states": states}),
+    ):
+        said = error_of(ask(place, "POST", path, plain), 400)
+        assert "'states' holds 1e+24" in said
+    assert ask(place, "POST", f"{session}/act", {"states": [[0.0] * 4]})[0] == 200
+
+
 def test_a_session_goes_act_observe_act(place: str) -> None:
     session = begin(place, n=2)
     told = {"rewards": [0.0, 0.0], "dones": [False, False]}

@@ -50,6 +50,27 @@ def test_given_values_are_kept_and_gaps_are_filled(run, episodes) -> None:
     assert np.isfinite(out["states"]).all()
 
 
+@pytest.mark.parametrize("value", [1e24, -3e38])
+def test_no_answer_is_better_than_one_that_is_no_number(run, episodes, value: float) -> None:
+    """What is far outside of the data overflows; of the others, each is answered as before."""
+    states = episodes["states"].copy()
+    whole = queries.predict(run, {"states": states}, "actions")["actions"]
+    assert np.isfinite(whole).all()
+    states[1, 3, 2] = value
+    message = (
+        rf"'actions' is no number: 'states' holds {value:.3g}, which is .* deviations".replace(
+            "+", r"\+"
+        )
+    )
+    with pytest.raises(DataError, match=message):
+        queries.predict(run, {"states": states}, "actions")
+    policy = mtm.policies.behavior_cloning(run)
+    policy.reset(3)
+    with pytest.raises(DataError, match=message):
+        policy.act(states[:, 3])
+    policy.act(episodes["states"][:, 3])  # the mistake is not remembered
+
+
 def test_one_trajectory_is_a_batch_of_one(run, episodes) -> None:
     given = {"states": episodes["states"], "actions": episodes["actions"]}
     batch = queries.predict(run, given, ["returns"])["returns"]

@@ -6,12 +6,14 @@ import pytest
 from torture.damage import damage
 from torture.fuzz import fuzz
 from torture.fuzz_kinds import KINDS
+from torture.guided import guided
 from torture.numbers import numbers
 from torture.outcomes import check
 from torture.unsafe import unsafe
 from torture.warm import Warm
 
-for library, extra in (("pyarrow", "parquet"), ("onnxscript", "export"), ("starlette", "serve")):
+NEEDED = {"pyarrow": "parquet", "minari": "minari", "onnxscript": "export", "starlette": "serve"}
+for library, extra in NEEDED.items():
     pytest.importorskip(library, reason=f"the extra `{extra}` is not installed")
 
 CASES = 25
@@ -23,6 +25,13 @@ def test_only_errors_of_ours_soon_and_in_bounded_memory(warm: Warm) -> None:
     assert all(row.cases == CASES for row in rows)
     refused = sum(row.outcomes["refused"] for row in rows)
     assert refused > CASES * len(KINDS) // 4  # the cases do harm
+
+
+def test_inputs_that_are_guided_by_what_they_reach() -> None:
+    pytest.importorskip("atheris", reason="atheris is not installed")
+    rows = guided(200)
+    check(rows)
+    assert all(row.cases == 200 for row in rows)
 
 
 def test_damage_is_noticed_or_without_effect(warm: Warm) -> None:

@@ -97,6 +97,7 @@ def _table(file: Path) -> dict[str, Any]:
         pyarrow = require("pyarrow", extra=parquet.EXTRA)
         try:
             table = require("pyarrow.csv", extra=parquet.EXTRA).read_csv(file)
+            names = table.column_names  # which may be no text, and only then fail
         except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
             raise DataError(f"{file} cannot be read as CSV: {error}.") from error
     else:
@@ -106,11 +107,12 @@ def _table(file: Path) -> dict[str, Any]:
                 library.read_metadata(file), parquet.column_names(file), Allowance(file)
             )
             table = library.read_table(file, partitioning=None)
+            names = table.column_names
     if not len(table):
         raise DataError(f"{file} has no rows.")
-    if len(set(table.column_names)) < len(table.column_names):
+    if len(set(names)) < len(names):
         raise DataError(f"{file}: two columns have the same name.")
-    return {name: table.column(name).combine_chunks() for name in table.column_names}
+    return {name: table.column(i).combine_chunks() for i, name in enumerate(names)}
 
 
 def _time_column(file: Path, table: Table, time: str | None) -> str:

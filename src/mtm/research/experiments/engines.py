@@ -5,6 +5,7 @@ Both call `execute` with the threads that the run's own settings name, so the nu
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any, Protocol
 
 from mtm.core.errors import ConfigError, require
 from mtm.core.system import available_cores, thread_settings
-from mtm.research.experiments.execute import Outcome, execute
+from mtm.research.experiments.execute import Outcome, execute, write
 
 SECONDS_TO_SAVE = 60.0
 """How long a run may take to save when all is to stop."""
@@ -165,6 +166,10 @@ CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 network in place of the loopback one."""
 
 
+NODE = "node.json"
+"""Says in the directory of a run on which machine of the cluster it is, or was, computed."""
+
+
 class RayEngine:
     """A Ray cluster: an existing one, or one of this machine for the time being.
 
@@ -193,7 +198,7 @@ class RayEngine:
         }
         try:
             self._ray.init(
-                address=existing,
+                address=existing or "local",  # None would join one that somebody runs here
                 log_to_driver=False,
                 logging_level=logging.ERROR,
                 **({} if existing else here),
@@ -226,15 +231,16 @@ class RayEngine:
             raise ConfigError(
                 f"a run wants {threads} cores, the largest machine of the cluster has {most:.0f}."
             )
-        task = self._ray.remote(num_cpus=threads, num_gpus=self._gpus, max_retries=0)(execute)
-        self._tasks[task.remote(folder)] = folder
+        (folder / NODE).unlink(missing_ok=True)
+        remote = self._ray.remote(num_cpus=threads, num_gpus=self._gpus, max_retries=0)
+        self._tasks[remote(_execute_on_node).remote(folder)] = folder
 
     def wait(self, seconds: float) -> list[Finished]:
         """Tasks that ended."""
         if not self._tasks:
             return []
         ready, _ = self._ray.wait(list(self._tasks), num_returns=1, timeout=seconds)
-        return [self._collect(task) for task in ready]
+        return [self._collect(task) for task in ready] or self._lost()
 
     def close(self) -> None:
         """Cancel what is under way, wait until it has saved, and leave the cluster."""
@@ -245,12 +251,39 @@ class RayEngine:
             self._ray.wait(list(self._tasks), num_returns=count, timeout=SECONDS_TO_SAVE)
         self._ray.shutdown()
 
+    def _lost(self) -> list[Finished]:
+        """Tasks on machines that the cluster gave up.
+
+        Ray tells soon which machines it gave up, but not of the tasks there: it waits for them for
+        as long as a connection that nobody has closed seems to hold.
+        """
+        alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
+        lost = [t for t, folder in self._tasks.items() if _node_of(folder) not in (None, *alive)]
+        reason = "the machine that computed it was lost, or cannot be reached"
+        return [Finished(self._tasks.pop(task), "failed", reason) for task in lost]
+
     def _collect(self, task: Any) -> Finished:
         folder = self._tasks.pop(task)
         try:
             return Finished(folder, self._ray.get(task))
         except self._ray.exceptions.RayError as error:  # the process or its machine died
             return Finished(folder, "failed", f"its Ray task ended: {type(error).__name__}")
+
+
+def _execute_on_node(folder: Path) -> Outcome:
+    """Do the run of a directory, and say on which machine of the cluster; in a process of Ray's."""
+    import ray
+
+    write(folder / NODE, {"node": ray.get_runtime_context().get_node_id()})
+    return execute(folder)  # the file stays: a machine that is cut off may still tidy up
+
+
+def _node_of(folder: Path) -> str | None:
+    """The machine of the cluster that computes a run; None before one has begun."""
+    try:
+        return str(json.loads((folder / NODE).read_bytes())["node"])
+    except FileNotFoundError:
+        return None
 
 
 def _gpus() -> list[str]:
