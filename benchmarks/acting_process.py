@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import statistics
 import sys
 import tempfile
@@ -66,6 +67,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.source is not None:
         sys.path.insert(0, str(arguments.source / "src"))
+        os.environ["PYTHONPATH"] = sys.path[0]  # older code starts its processes by module name
     if arguments.what == "action":
         torch.set_num_threads(1)
         turn = _action(_policy(arguments.exported), arguments.batch)

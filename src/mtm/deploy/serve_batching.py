@@ -21,7 +21,6 @@ from mtm.deploy.serve_limits import Limits, RequestError
 from mtm.deploy.serve_metrics import Metrics
 from mtm.inference.engine import LARGEST_BATCH, Arrays
 from mtm.inference.inputs import Given
-from mtm.inference.overflow import overflow
 from mtm.inference.windowing import fill
 from mtm.runs.run import Run
 
@@ -164,26 +163,11 @@ class Batcher:
     def _answers(self, batch: Sequence[_Question]) -> list[Any]:
         """In the thread: an answer for each, or the error that is its own."""
         try:
-            answers = self._together(batch)
-            return [self._checked(*pair) for pair in zip(batch, answers, strict=True)]
+            return self._together(batch)
         except Exception as error:
             if len(batch) == 1:
                 return [error]
             return [self._answers([question])[0] for question in batch]
-
-    def _checked(self, question: _Question, answer: Any) -> Any:
-        """The answer; or an error, where JSON has no word for it."""
-        if isinstance(question, _Act):
-            found = {question.policy.actions.name: answer}
-            shown = {question.policy.states.name: question.states}
-        else:
-            found, given = answer, question.given
-            place = self._run.modalities.place
-            shown = {n: v[given.visible[:, :, place(n)]] for n, v in given.values.items()}
-        for name, values in found.items():
-            if values.dtype.kind == "f" and not np.isfinite(values).all():
-                return overflow(self._run, name, shown)
-        return answer
 
     def _together(self, batch: Sequence[_Question]) -> list[Any]:
         acts = [question for question in batch if isinstance(question, _Act)]
