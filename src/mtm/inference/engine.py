@@ -171,7 +171,8 @@ def check_answers(
     for name, values in answers.items():
         if values.dtype.kind != "f" or np.isfinite(values).all():
             continue
-        bad: BoolArray = ~np.isfinite(values).reshape(*values.shape[:2], -1).all(axis=2)
+        finite = np.isfinite(values).reshape(*values.shape[:2], -1)
+        bad: BoolArray = ~np.all(finite, axis=2)
         place = run.modalities.place
         if wanted is not None:
             bad &= wanted[:, : bad.shape[1], place(name)]

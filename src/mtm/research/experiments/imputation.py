@@ -243,7 +243,7 @@ def _filling(results: Sequence[Result], data: DataFacts, method: str) -> Number 
 
     def rate(value: Any) -> float:
         took = [found["seconds"] for found in value["patterns"].values()]
-        return 1000 * sum(took) / len(took) / (value["windows"] * length)
+        return float(1000 * sum(took) / len(took) / (value["windows"] * length))
 
     length = mine[0].spec.settings["gaps"]["window"] if mine else 1
     return over_seeds(mine, rate)

@@ -145,4 +145,5 @@ def all_but_the_last(
 def _shown(doubt: Floats, hidden: BoolArray) -> Floats:
     """The doubt as the network sees it; of what is known there is none."""
     scaled = np.log(doubt / np.float32(SMALLEST_DOUBT)) + np.float32(1)
-    return np.where(hidden[:, :, : doubt.shape[2]], scaled, np.float32(0))
+    shown: Floats = np.where(hidden[:, :, : doubt.shape[2]], scaled, np.float32(0))
+    return shown
