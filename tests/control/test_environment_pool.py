@@ -57,6 +57,43 @@ def test_a_process_that_ends_on_the_way_is_told() -> None:
             pool.step(np.arange(4), np.zeros((4, 2), np.float32))
 
 
+def test_a_process_that_ends_while_another_half_is_under_way_is_told() -> None:
+    with EnvironmentPool(ENV, 6, processes=3) as pool:
+        pool.reset(np.arange(6), np.arange(6))
+        pool.receive()
+        even, odd = np.arange(0, 6, 2), np.arange(1, 6, 2)  # each in all three processes
+        pool.step(even, np.zeros((3, 2), np.float32))
+        first = pool._shards[0]._process
+        first.kill()
+        first.wait()
+        with pytest.raises(RunError, match="ended with exit code -9"):
+            pool.step(odd, np.zeros((3, 2), np.float32))  # the first was still to answer
+    assert all(shard._process.poll() is not None for shard in pool._shards)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_action_that_is_no_number_ends_only_its_episode(processes: int) -> None:
+    with EnvironmentPool(ENV, 4, processes=processes) as pool:
+        pool.reset(np.arange(4), np.arange(4))
+        pool.receive()
+        actions = np.zeros((4, 2), np.float32)
+        actions[2, 1] = np.nan
+        pool.step(np.arange(4), actions)
+        reports = pool.receive()
+        assert list(reports.errors) == [2]
+        assert "an action is no number" in reports.errors[2]
+        assert reports.dones.tolist() == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("cores", "count", "expected"), [(1, 500, 1), (2, 140, 2), (8, 63, 1), (8, 100, 2), (8, 400, 8)]
+)
+def test_processes_are_even_in_number(monkeypatch, cores: int, count: int, expected: int) -> None:
+    """So that half of the environments are those of whole processes."""
+    monkeypatch.setattr(environment_pool, "available_cores", lambda: cores)
+    assert environment_pool.usual_processes(count) == expected
+
+
 def test_all_processes_are_closed_though_one_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment_pool, "SECONDS_TO_STOP", 0.5)
     with EnvironmentPool(ENV, 4, processes=2) as pool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -64,11 +66,16 @@ def test_no_answer_is_better_than_one_that_is_no_number(run, episodes, value: fl
     )
     with pytest.raises(DataError, match=message):
         queries.predict(run, {"states": states}, "actions")
-    policy = mtm.policies.behavior_cloning(run)
-    policy.reset(3)
     with pytest.raises(DataError, match=message):
-        policy.act(states[:, 3])
-    policy.act(episodes["states"][:, 3])  # the mistake is not remembered
+        queries.behavior_cloning(run, states[:, :4])
+
+
+def test_weights_that_are_no_numbers_are_not_blamed_on_the_data(run, episodes) -> None:
+    broken = copy.deepcopy(run)
+    with torch.no_grad():
+        next(broken.model.parameters()).fill_(np.nan)
+    with pytest.raises(DataError, match="so the weights of the run may be no numbers"):
+        queries.behavior_cloning(broken, episodes["states"])
 
 
 def test_one_trajectory_is_a_batch_of_one(run, episodes) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -35,6 +37,54 @@ def test_values_and_gradients_are_those_of_pytorch(rows, exact, monkeypatch) -> 
     )
     for mine, its in zip(found, expected, strict=True):
         torch.testing.assert_close(mine, its, rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("rows", [BLOCK, 3 * BLOCK + 17])
+def test_the_fast_way_is_that_of_double_precision(rows) -> None:
+    found, expected = [], []
+    for function, precision_of, out in (
+        (products._Linear.apply, torch.float32, found),
+        (F.linear, torch.float64, expected),
+    ):
+        given = [t.detach().to(precision_of).requires_grad_() for t in rows_and_layer(rows)]
+        value = function(*given)
+        out += [value, *torch.autograd.grad(value.square().sum(), given)]
+    for mine, its in zip(found, expected, strict=True):
+        assert is_not_rounded(mine, its)
+
+
+def test_rows_go_the_fast_way_where_it_is_exact(monkeypatch) -> None:
+    taken = []
+    monkeypatch.setattr(products, "is_exact", lambda: True)
+    monkeypatch.setattr(products._Linear, "apply", lambda *given: taken.append(given) or given[0])
+    for rows in ROWS:
+        linear(*rows_and_layer(rows))
+    assert [len(given[0]) for given in taken] == [rows for rows in ROWS if rows >= BLOCK]
+
+
+def test_no_gradient_is_made_of_frozen_weights() -> None:
+    x, weight, bias = rows_and_layer(2 * BLOCK)
+    expected = torch.ones(len(x), len(weight)) @ weight.detach()
+    linear(x, weight.detach(), bias.detach()).sum().backward()
+    torch.testing.assert_close(x.grad, expected)
+
+
+def test_threads_give_the_permission_back_together() -> None:
+    before, inside, leave = precision(), threading.Event(), threading.Event()
+
+    def other() -> None:
+        with fast_products():
+            inside.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert inside.wait(10)
+    with fast_products():
+        leave.set()
+        thread.join()
+        assert precision() == ("bf16" if is_exact() else before)
+    assert precision() == before
 
 
 def test_rows_without_a_gradient_of_their_own() -> None:

@@ -48,7 +48,8 @@ READY = b"the environment worker answers from here on\n"
 
 def usual_processes(count: int) -> int:
     """The processes that so many environments are shared out to on this machine."""
-    return min(available_cores(), max(count // ROWS_WORTH_A_PROCESS, 1))
+    wanted = min(available_cores(), max(count // ROWS_WORTH_A_PROCESS, 1))
+    return wanted if wanted < 2 else wanted // 2 * 2  # a half of the environments has whole ones
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ class EnvironmentPool:
         self._send("reset", rows, seeds)
 
     def step(self, rows: IntArray, actions: NDArray[Any]) -> None:
-        """Begin a step of some of the environments."""
+        """Begin a step of some of the environments; without other processes, do it."""
         self._send("step", rows, actions)
 
     def receive(self) -> Reports:
@@ -227,6 +228,8 @@ class Shard:
         if what == "reset":
             reports.states[i], _ = env.reset(seed=int(given))
             return
+        if not np.isfinite(given).all():
+            raise ValueError(f"an action is no number: {given}")
         state, reward, terminated, truncated, info = env.step(given)
         reports.states[i], reports.rewards[i] = state, reward
         reports.dones[i] = terminated or truncated

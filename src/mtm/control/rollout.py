@@ -119,7 +119,8 @@ def rollout(
             arrival(names[row // episodes], outcome)
 
     with EnvironmentPool(env_id, len(seeds), processes, draws=watch is not None) as pool:
-        actors[0].check(pool)
+        for actor in actors:
+            actor.check(pool)
         with _threads_beside(usual_processes(len(seeds))):
             record = _run(actors, pool, seeds, progress, watch, ended)
     return {

@@ -17,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtm.control.masked_policy import MaskedPolicy, act_together
+from mtm.core.errors import DataError
 from mtm.deploy.serve_limits import Limits, RequestError
 from mtm.deploy.serve_metrics import Metrics
 from mtm.inference.engine import LARGEST_BATCH, Arrays
 from mtm.inference.inputs import Given
+from mtm.inference.overflow import check_answers
 from mtm.inference.windowing import fill
 from mtm.runs.run import Run
 
@@ -163,11 +165,27 @@ class Batcher:
     def _answers(self, batch: Sequence[_Question]) -> list[Any]:
         """In the thread: an answer for each, or the error that is its own."""
         try:
-            return self._together(batch)
+            answers = self._together(batch)
+            return [self._checked(*pair) for pair in zip(batch, answers, strict=True)]
         except Exception as error:
             if len(batch) == 1:
                 return [error]
             return [self._answers([question])[0] for question in batch]
+
+    def _checked(self, question: _Question, answer: Any) -> Any:
+        """The answer; or an error, where JSON has no word for it."""
+        if isinstance(question, _Act):
+            found = {question.policy.actions.name: answer}
+            shown = {question.policy.states.name: question.states}
+        else:
+            found, given = answer, question.given
+            place = self._run.modalities.place
+            shown = {n: v[given.visible[:, :, place(n)]] for n, v in given.values.items()}
+        try:
+            check_answers(self._run, shown, found)
+        except DataError as error:
+            return error
+        return answer
 
     def _together(self, batch: Sequence[_Question]) -> list[Any]:
         acts = [question for question in batch if isinstance(question, _Act)]

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from mtm.data.modalities import BoolArray, IntArray, Modality
 from mtm.inference.forward import forward
-from mtm.inference.overflow import overflow
 from mtm.masks import NAMED_MASKS
 from mtm.models.heads import Predictions
 from mtm.models.members import Members
@@ -80,16 +79,11 @@ def ask(
     Returns:
         Each wanted modality, (B, T, *shape); the likeliest class of a discrete one. What stands at
         tokens that do not matter means nothing.
-
-    Raises:
-        DataError: An answer is no number, see `check_answers`.
     """
     found = _predictions(
         run, window, visible, want, wanted, specialised=specialised, values_only=True
     )
-    answers = _joined([_raw(run, out, want, size) for out, size in found], visible.shape[1])
-    check_answers(run, window, visible, answers, wanted)
-    return answers
+    return _joined([_raw(run, out, want, size) for out, size in found], visible.shape[1])
 
 
 def ask_with_errors(
@@ -107,9 +101,7 @@ def ask_with_errors(
     for out, size in _predictions(run, window, visible, want, wanted, specialised=False):
         answers.append(_raw(run, out, want, size))
         errors.append({n: _stated_errors(run.modalities.named(n), out, size) for n in want})
-    joined = _joined(answers, visible.shape[1])
-    check_answers(run, window, visible, joined, wanted)
-    return joined, _joined(errors, visible.shape[1])
+    return _joined(answers, visible.shape[1]), _joined(errors, visible.shape[1])
 
 
 def ask_with_certainty(
@@ -126,9 +118,7 @@ def ask_with_certainty(
     for out, size in _predictions(run, window, visible, want, wanted, specialised=False):
         answers.append(_raw(run, out, want, size))
         certainty.append({n: _certainty(run, run.modalities.named(n), out, size) for n in want})
-    joined = _joined(answers, visible.shape[1])
-    check_answers(run, window, visible, joined, wanted)
-    return joined, _joined(certainty, visible.shape[1])
+    return _joined(answers, visible.shape[1]), _joined(certainty, visible.shape[1])
 
 
 def ask_members(
@@ -148,38 +138,7 @@ def ask_members(
         for mine, predictions in zip(parts, each, strict=True):
             mine.append(_raw(run, predictions, want, size))
     members = [_joined(mine, visible.shape[1]) for mine in parts]
-    for answers in members:
-        check_answers(run, window, visible, answers, wanted)
     return {name: np.stack([answers[name] for answers in members]) for name in want}
-
-
-def check_answers(
-    run: Run, window: Arrays, visible: BoolArray, answers: Arrays, wanted: BoolArray | None = None
-) -> None:
-    """See that answers are numbers: values far outside of the data overflow within a network.
-
-    Args:
-        run: The run that answered.
-        window: Modality -> (B, T, *shape), in raw units.
-        visible: What of it was shown, (B, T, M).
-        answers: Modality -> (B, T, *shape).
-        wanted: The tokens that matter, (B, T, M); all if None.
-
-    Raises:
-        DataError: One is not; the message names the value that is farthest outside.
-    """
-    for name, values in answers.items():
-        if values.dtype.kind != "f" or np.isfinite(values).all():
-            continue
-        finite = np.isfinite(values).reshape(*values.shape[:2], -1)
-        bad: BoolArray = ~np.all(finite, axis=2)
-        place = run.modalities.place
-        if wanted is not None:
-            bad &= wanted[:, : bad.shape[1], place(name)]
-        if bad.any():
-            row = int(np.argwhere(bad)[0, 0])
-            shown = {n: v[row][visible[row, :, place(n)]] for n, v in window.items()}
-            raise overflow(run, name, shown)
 
 
 def _predictions(

@@ -1,4 +1,4 @@
-"""What to say where a network overflows: its answer is no number, as its input is far outside."""
+"""Answers that are no numbers: an input was far outside of the data, or weights are none."""
 
 from __future__ import annotations
 
@@ -11,29 +11,44 @@ from numpy.typing import NDArray
 from mtm.core.errors import DataError
 from mtm.runs.run import Run
 
+FAR = 1e6
+"""Standard deviations from which a value may be what overflowed."""
 
-def overflow(run: Run, wanted: str, shown: Mapping[str, NDArray[Any]]) -> DataError:
-    """The error, which names the value that is farthest from the training data.
+
+def check_answers(
+    run: Run, shown: Mapping[str, NDArray[Any]], answers: Mapping[str, NDArray[Any]]
+) -> None:
+    """See that all answers are numbers.
 
     Args:
         run: The run that answered.
-        wanted: The modality of the answer.
         shown: Modality -> what was visible of it, (n, *shape) with any axes before.
+        answers: Modality -> its answers, of any shape.
+
+    Raises:
+        DataError: One is not; the message names the value that is farthest outside, if one is far.
     """
-    worst, said = 0.0, "nothing that is visible is far from the training data"
+    for name, values in answers.items():
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise DataError(f"the answer for {name!r} is no number: {_cause(run, shown)}")
+
+
+def _cause(run: Run, shown: Mapping[str, NDArray[Any]]) -> str:
+    worst, said = FAR, ""
     for name, values in shown.items():
         known = run.normalizer.statistics.get(name)
         if known is None or not values.size:
             continue
         away = np.abs(np.asarray(values, np.float64) - known.mean) / known.std
         at = np.unravel_index(np.argmax(away), away.shape)
-        if not away[at] <= worst:
+        if away[at] > worst:
             worst = float(away[at])
             said = (
                 f"{name!r} holds {values[at]:.3g}, which is {worst:.3g} standard deviations from "
-                "the mean of the training data"
+                "the mean of the training data. Give values in the units of the training data, "
+                "and mark gaps as gaps."
             )
-    return DataError(
-        f"the answer for {wanted!r} is no number: {said}. Give values in the units of the training "
-        "data, and mark gaps as gaps."
+    return said or (
+        "nothing that is visible is far from the training data, so the weights of the run may be "
+        "no numbers. Load another checkpoint, or train again."
     )

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from mtm.core.errors import ConfigError, DataError
 from mtm.inference.engine import Arrays, ask_capability, batches
 from mtm.inference.inputs import Given, as_batch, as_goals, as_returns, as_values
+from mtm.inference.overflow import check_answers
 from mtm.inference.windowing import fill
 from mtm.runs.run import Run
 
@@ -53,6 +54,8 @@ def predict(
         run.modalities.named(name)
     known = Given.of(run, given, present or {})
     filled = fill(run, known, names)
+    shown = {n: v[known.visible[:, :, run.modalities.place(n)]] for n, v in known.values.items()}
+    check_answers(run, shown, filled)
     return filled if known.batched else {name: values[0] for name, values in filled.items()}
 
 
@@ -264,7 +267,10 @@ def _ask_at_the_end(
     known = np.zeros((B, S, len(run.modalities)), bool)
     for name in window:
         known[:, S - 1 if name in last_only else 0 :, run.modalities.place(name)] = True
-    return ask_capability(run, capability, window, known, np.full(B, S - 1))
+    answers = ask_capability(run, capability, window, known, np.full(B, S - 1))
+    shown = {n: v[known[:, :, run.modalities.place(n)]] for n, v in window.items()}
+    check_answers(run, shown, answers)
+    return answers
 
 
 def _steps_to_show(run: Run, steps: int, history: int | None) -> int:

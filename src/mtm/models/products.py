@@ -13,6 +13,7 @@ there are few different numbers, and MKL the rest.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -58,31 +59,47 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 @contextmanager
 def fast_products() -> Iterator[None]:
-    """Let oneDNN make the products within, if it does not round; sizes should come again."""
+    """Let oneDNN make the products within, if it does not round; sizes should come again.
+
+    What other threads multiply meanwhile may go the same way, and then differ in its last bits.
+    """
     if not is_exact():
         yield
         return
-    settings = _settings()
-    before, settings.fp32_precision = settings.fp32_precision, "bf16"
-    try:
+    with _ALLOWED:
         yield
-    finally:
-        settings.fp32_precision = before
+
+
+class _Allowed:
+    """The permission, which is the process's: threads that want it give it back together."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._before = threading.Lock(), 0, ""
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._before, _settings().fp32_precision = _settings().fp32_precision, "bf16"
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                _settings().fp32_precision = self._before
+
+
+_ALLOWED = _Allowed()
 
 
 @lru_cache(maxsize=1)
 def is_exact() -> bool:
     """Whether oneDNN keeps single precision here though it is allowed not to, by a trial."""
-    settings = _settings()
-    if not hasattr(settings, "fp32_precision"):
+    if not hasattr(_settings(), "fp32_precision"):
         return False
-    before = settings.fp32_precision
-    x = torch.linspace(-1, 1, 256 * 128).view(256, 128).sin()
-    try:
-        settings.fp32_precision = "bf16"
+    x = torch.linspace(-1, 1, 256 * 128, dtype=torch.float32, device="cpu").view(256, 128).sin()
+    with _ALLOWED, torch.autocast("cpu", enabled=False):
         found = x @ x.t()
-    finally:
-        settings.fp32_precision = before
     return is_not_rounded(found, x.double() @ x.double().t())
 
 
@@ -128,14 +145,17 @@ class _Linear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         blocks, gradient = _whole_blocks(x), gradient.contiguous()
         of_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        of_weight = None
         with fast_products():
-            of_weight = gradient[:blocks].t() @ x[:blocks]
+            if ctx.needs_input_grad[1]:
+                of_weight = gradient[:blocks].t() @ x[:blocks]
             if of_x is not None:
                 torch.mm(gradient[:blocks], weight, out=of_x[:blocks])
-        of_weight.addmm_(gradient[blocks:].t(), x[blocks:])
+        if of_weight is not None:
+            of_weight.addmm_(gradient[blocks:].t(), x[blocks:])
         if of_x is not None:
             torch.mm(gradient[blocks:], weight, out=of_x[blocks:])
-        return of_x, of_weight, gradient.sum(dim=0)
+        return of_x, of_weight, gradient.sum(dim=0) if ctx.needs_input_grad[2] else None
 
 
 def _whole_blocks(rows: Tensor) -> int:

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from mtm.core.config import Precision
 from mtm.core.errors import RunError, unknown
 
-FORMAT = 7
+FORMAT = 8
 """Version of a run's directory; raised when an old reader could not read a new run."""
 
 
@@ -59,8 +59,8 @@ def agent_settings(description: Mapping[str, Any]) -> dict[str, Any]:
 
 def _offered(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings with an action loss that is no longer offered as the one that comes nearest."""
-    was_cauchy = settings.get("action_loss") == "cauchy"
-    return {**settings} | ({"action_loss": "absolute"} if was_cauchy else {})
+    is_gone = settings.get("action_loss") in ("cauchy", "likeliest")
+    return {**settings} | ({"action_loss": "absolute"} if is_gone else {})
 
 
 def modern_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,9 @@ tokens are copied, not guessed, and count as they are.
 
 Of most things the mean is learned, of an action that is to be chosen the median. Recorded policies
 explore, and their noise is squashed into the bounds of the actions: its mean is too weak an action,
-its median is what the policy does without noise. Nor is the noise the same everywhere. What a
-policy does precisely has to be precise, and what it scatters hardly matters, so these errors are
-weighed by the whole likelihood. An action of which a later state is visible is not chosen but
+its median is nearer to what the policy does without noise. Nor is the noise the same everywhere.
+What a policy does precisely has to be precise, and what it scatters hardly matters, so these errors
+are weighed by the whole likelihood. An action of which a later state is visible is not chosen but
 inferred, noise and all, so its mean is right (docs/research-log).
 """
 

@@ -80,7 +80,7 @@ def train_step(
         modalities: Of the network.
         inputs: On the model's device.
         clip_norm: The largest norm of the gradient, of each member; 0: any.
-        action_loss: How errors of hidden actions count.
+        action_loss: How errors of hidden actions that are to be chosen count.
         expectile: Which one of returns is learned too; 0: none.
 
     Returns:

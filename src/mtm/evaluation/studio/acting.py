@@ -255,7 +255,7 @@ class Jobs:
 
     def newest(self, run: int) -> Job | None:
         """The latest job of a run, under way or not, for a page that has been away."""
-        mine = [job for job in self._jobs.values() if job.order.number == run]
+        mine = [job for job in list(self._jobs.values()) if job.order.number == run]
         return mine[-1] if mine else None
 
     def close(self, seconds: float = 2.0) -> None:
