@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import mtm
+from mtm.runs.migrations import agent_settings
 
 FORMAT_4 = Path(__file__).parent / "format-4"
 """Of the version before the rooms: point mass, 30 steps, with `drop` and `gaps`."""
@@ -32,3 +33,10 @@ def test_a_run_of_format_4_goes_on(tmp_path: Path) -> None:
     assert mtm.train("builtin:point-mass", config, out, resume=True, silent=True).step == 30
     longer = mtm.TrainConfig.from_json({"steps": 32}, config)
     assert mtm.train("builtin:point-mass", longer, out, resume=True, silent=True).step == 32
+
+
+def test_an_agent_with_an_action_loss_of_earlier_has_the_nearest() -> None:
+    config = {"seed": 3, "bc10": {"action_loss": "cauchy", "width": 64}}
+    found = agent_settings({"format": 7, "config": config})
+    assert found == {"seed": 3, "bc10": {"action_loss": "absolute", "width": 64}}
+    assert config["bc10"]["action_loss"] == "cauchy"  # what was read is not changed
