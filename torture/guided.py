@@ -130,7 +130,8 @@ def _npz(folder: Path) -> Reading:
 
 def _npzs(folder: Path) -> list[bytes]:
     content = io.BytesIO()
-    np.savez(content, observations=np.zeros((3, 2)), actions=np.ones((3, 1), "f4"))
+    steps = {"observations": np.zeros((3, 2)), "actions": np.ones((3, 1), "f4")}
+    np.savez(content, **steps, terminals=np.array([False, False, True]))
     return [content.getvalue()]
 
 
@@ -145,7 +146,9 @@ def _packed_runs(folder: Path) -> list[bytes]:
     from mtm.runs.packed import write_packed
 
     place = folder / "run.mtm"
-    write_packed(place, seal({"config.json": b"{}", "README.md": b"A run."}))
+    saved = "checkpoints/step-000000001"
+    files = {"README.md": b"A run.", "config.json": b"{}", f"{saved}/state.json": b"{}"}
+    write_packed(place, seal(files | {f"{saved}/model.safetensors": b"weights"}))
     return [place.read_bytes()]
 
 
