@@ -20,8 +20,8 @@ from torture.load import MINUTES
 from torture.outcomes import MOST_FAULTS, Row
 
 
-def main() -> int:
-    """Run the chosen parts; 1 if anything broke."""
+def parser() -> argparse.ArgumentParser:
+    """Of the command line."""
     parser = argparse.ArgumentParser(prog="make torture ARGS=...", description=__doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument(
@@ -31,7 +31,12 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=max(available_cores(), 2), help="at a time")
     parser.add_argument("--advisories", type=Path, help="a copy of an advisory database")
     parser.add_argument("--out", type=Path, default=Path("runs/torture"))
-    arguments = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    """Run the chosen parts; 1 if anything broke."""
+    arguments = parser().parse_args()
     console = Console(highlight=False)
     began = time.perf_counter()
 
@@ -44,7 +49,7 @@ def main() -> int:
     todo = tasks(arguments.parts, counts, arguments.minutes, advisories and advisories.absolute())
     with console.status("under way ..."):
         for rows in run(todo, arguments.jobs, say):
-            _write(arguments.out, rows, arguments.jobs, time.perf_counter() - began)
+            _write(arguments, rows, time.perf_counter() - began)
     console.print(_table(rows))
     broken = [(row, fault) for row in rows for fault in row.faults]
     for row, fault in broken[:MOST_FAULTS]:
@@ -65,27 +70,30 @@ def _count(word: str) -> tuple[str, int]:
     return part, int(number)
 
 
-def _write(out: Path, rows: list[Row], jobs: int, seconds: float) -> None:
+def _write(arguments: argparse.Namespace, rows: list[Row], seconds: float) -> None:
     """Keep what there is so far: later parts take long."""
-    out.mkdir(parents=True, exist_ok=True)
+    arguments.out.mkdir(parents=True, exist_ok=True)
     result = {
         "about": here(),
-        "command": _command(sys.argv[1:]),
-        "jobs": jobs,
+        "command": command(arguments),
+        "jobs": arguments.jobs,
         "seconds": seconds,
         "rows": [row.to_json() for row in rows],
     }
-    (out / "torture.json").write_text(json.dumps(result, indent=2))
+    (arguments.out / "torture.json").write_text(json.dumps(result, indent=2))
 
 
-def _command(words: list[str]) -> str:
+def command(arguments: argparse.Namespace) -> str:
     """What to type to do it again, without the places of this machine."""
-    kept = list(words)
-    for place in ("--out", "--advisories"):
-        if place in kept:
-            at = kept.index(place)
-            kept[at : at + 2] = ["--advisories", "DIR"] if place == "--advisories" else []
-    return f'make torture ARGS="{shlex.join(kept)}"' if kept else "make torture"
+    words = [] if list(arguments.parts) == list(PARTS) else ["--parts", *arguments.parts]
+    if arguments.cases:
+        words += ["--cases", *(f"{part}={number}" for part, number in arguments.cases)]
+    if arguments.minutes != MINUTES:
+        words += ["--minutes", f"{arguments.minutes:g}"]
+    if arguments.advisories is not None:
+        words += ["--advisories", "DIR"]
+    words += ["--jobs", str(arguments.jobs)]
+    return f'make torture ARGS="{shlex.join(words)}"'
 
 
 def _line(row: Row) -> str:

@@ -8,10 +8,12 @@ end while another works on.
 from __future__ import annotations
 
 import multiprocessing
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -87,29 +89,51 @@ def tasks(
 def run(
     todo: Sequence[Task], workers: int, say: Callable[[Task, list[Row]], None]
 ) -> Iterator[list[Row]]:
-    """Do tasks, so many at a time; after each, all rows there are, in the order of the tasks."""
+    """Do tasks, so many at a time; after each, all rows there are, in the order of the tasks.
+
+    A task whose worker died is a fault, as are those that were then under way or waited: a pool
+    without one of its workers takes no more. Whatever else is raised here, such as by Ctrl-C, drops
+    the tasks that have not begun.
+    """
     found: dict[int, list[Row]] = {}
     context = multiprocessing.get_context("spawn")  # a fork of this process would share its pipes
-    with ProcessPoolExecutor(workers, context) as pool:
+    pool = ProcessPoolExecutor(workers, context)
+    try:
         places: dict[Future[list[Row]], int] = {
             pool.submit(do, task): place for place, task in enumerate(todo)
         }
         for done in as_completed(places):
             place = places[done]
-            found[place] = done.result()
+            try:
+                found[place] = done.result()
+            except BrokenProcessPool as error:
+                found[place] = [_not_tried(todo[place], str(error))]
             say(todo[place], found[place])
             yield [row for _, rows in sorted(found.items()) for row in rows]
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
 
 
 def do(task: Task) -> list[Row]:
     """Do a task; one that cannot even be prepared is a fault, and the others go on."""
     warnings.simplefilter("ignore")
+    if _interrupted.is_set():  # the pool hands one out beforehand
+        raise KeyboardInterrupt
     try:
         return _do(task)
+    except KeyboardInterrupt:
+        _interrupted.set()
+        raise
     except Exception:
-        row = Row(task.part, ", ".join(task.about) or "all of it")
-        row.broke(f"it could not be tried: {traceback.format_exc()[-2000:]}")
-        return [row]
+        return [_not_tried(task, traceback.format_exc()[-2000:])]
+
+
+def _not_tried(task: Task, reason: str) -> Row:
+    row = Row(task.part, ", ".join(task.about) or "all of it")
+    row.broke(f"it could not be tried: {reason}")
+    return row
 
 
 def _do(task: Task) -> list[Row]:
@@ -141,6 +165,7 @@ def _do(task: Task) -> list[Row]:
             return supply.supply(task.advisories)
 
 
+_interrupted = threading.Event()
 _processes: list[Warm] = []
 
 

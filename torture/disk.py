@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import random
 import resource
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ CASES = 3
 """Sizes at which each verb finds its disk full."""
 
 PLENTY = "256m"
-NOT_ROOT = "only root may mount a file system"
 
 
 def disk(
@@ -36,19 +36,30 @@ def disk(
     say: Callable[[Row], None] = lambda row: None,
 ) -> list[Row]:
     """Every verb that writes, on bad disks."""
-    rows = []
+    rows, reason = [], why_not()
     with material(warm, only) as known:
         for name, verb in known.items():
             for what, cause in (("full", _full), ("read-only", _read_only), ("cut off", _cut)):
                 row = Row("disk", f"{what}: {name}")
-                if cause is not _cut and os.geteuid():
-                    row.skipped = NOT_ROOT
+                if cause is not _cut and reason:
+                    row.skipped = reason
                 else:
                     with timed(row):
                         cause(warm, verb, 1 if cause is _read_only else cases, row)
                 say(row)
                 rows.append(row)
     return rows
+
+
+def why_not() -> str:
+    """Why no file system can be mounted here; empty if one can."""
+    if os.geteuid():
+        return "only root may mount a file system"
+    try:  # the root of a container may have no such right
+        with _mounted("64k"):
+            return ""
+    except subprocess.CalledProcessError as error:
+        return f"{shlex.join(error.cmd)}: {error.stderr.strip()}"
 
 
 def limited(size: int, words: list[Any]) -> int:
@@ -156,13 +167,16 @@ def _used(folder: Path) -> int:
 @contextmanager
 def _mounted(size: str) -> Iterator[Path]:
     """A small file system in memory."""
-    folder = Path(tempfile.mkdtemp(prefix="mtm-disk-"))
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
-    try:
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="mtm-disk-"))
+        stack.callback(folder.rmdir)
+        _called("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder))
+        stack.callback(_called, "umount", "--lazy", str(folder))
         yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-        folder.rmdir()
+
+
+def _called(*words: str) -> None:
+    subprocess.run(words, check=True, capture_output=True, text=True)
 
 
 def _remount(folder: Path, options: str) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from torture.outcomes import Row, timed
+from torture.outcomes import Row, tried
 
 Reading = Callable[[bytes], object]
 
@@ -47,7 +47,7 @@ def guided(
         if importlib.util.find_spec("atheris") is None:
             row.skipped = "atheris is not installed"
         else:
-            with timed(row), tempfile.TemporaryDirectory(prefix="mtm-guided-") as folder:
+            with tried(row), tempfile.TemporaryDirectory(prefix="mtm-guided-") as folder:
                 _one(name, runs, Path(folder), row)
         say(row)
         rows.append(row)
@@ -79,9 +79,13 @@ def _one(name: str, runs: int, folder: Path, row: Row) -> None:
 
 
 def main(name: str, folder: Path, words: list[str]) -> None:
-    """Fuzz a parser until its inputs are used up; in a process of its own."""
+    """Fuzz a parser until its inputs are used up; in a process of its own.
+
+    The last word is the folder of the sound inputs, which it must take.
+    """
     import atheris
 
+    sys.modules.pop("pickle")  # only what is imported anew is instrumented
     with atheris.instrument_imports(include=["mtm", "pickle"]):
         reading = TARGETS[name][0](folder)
     from mtm.core.errors import MTMError
@@ -93,6 +97,8 @@ def main(name: str, folder: Path, words: list[str]) -> None:
             if not str(error).strip():
                 raise AssertionError("an error that says nothing") from error
 
+    for file in sorted(Path(words[-1]).iterdir()):
+        reading(file.read_bytes())
     atheris.Setup([sys.argv[0], *words], one)
     atheris.Fuzz()
 
@@ -124,7 +130,8 @@ def _npz(folder: Path) -> Reading:
 
 def _npzs(folder: Path) -> list[bytes]:
     content = io.BytesIO()
-    np.savez(content, observations=np.zeros((3, 2)), actions=np.ones((3, 1), "f4"))
+    steps = {"observations": np.zeros((3, 2)), "actions": np.ones((3, 1), "f4")}
+    np.savez(content, **steps, terminals=np.array([False, False, True]))
     return [content.getvalue()]
 
 
@@ -135,10 +142,13 @@ def _packed(folder: Path) -> Reading:
 
 
 def _packed_runs(folder: Path) -> list[bytes]:
+    from mtm.runs.bundle import seal
     from mtm.runs.packed import write_packed
 
     place = folder / "run.mtm"
-    write_packed(place, {"manifest.json": b"{}", "config.json": b"{}", "README.md": b"A run."})
+    saved = "checkpoints/step-000000001"
+    files = {"README.md": b"A run.", "config.json": b"{}", f"{saved}/state.json": b"{}"}
+    write_packed(place, seal(files | {f"{saved}/model.safetensors": b"weights"}))
     return [place.read_bytes()]
 
 

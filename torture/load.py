@@ -104,11 +104,11 @@ def play(data: str, folder: str, episodes: int) -> None:
 def _started(warm: Warm, words: list[str]) -> Iterator[str]:
     """A server in a child; gives its address, and ends it by a signal."""
     child = warm.start(words)
-    file, until = child.place.with_suffix(".said"), time.monotonic() + 120
-    while "http://" not in (said := file.read_text() if file.exists() else ""):
-        assert time.monotonic() < until, said
-        time.sleep(0.05)
     try:
+        file, until = child.place.with_suffix(".said"), time.monotonic() + 120
+        while "http://" not in (said := file.read_text() if file.exists() else ""):
+            assert time.monotonic() < until, said
+            time.sleep(0.05)
         yield next(word for word in said.split() if word.startswith("http://")).rstrip("/.,")
     finally:
         os.kill(child.pid, signal.SIGTERM)

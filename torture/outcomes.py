@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,6 +62,16 @@ def timed(row: Row) -> Iterator[Row]:
         yield row
     finally:
         row.seconds += time.perf_counter() - began
+
+
+@contextmanager
+def tried(row: Row) -> Iterator[Row]:
+    """Time what is done inside; what it raises is a fault of this row, and other rows stay."""
+    try:
+        with timed(row):
+            yield row
+    except Exception:
+        row.broke(f"it could not be tried: {traceback.format_exc()[-2000:]}")
 
 
 def check(rows: list[Row]) -> None:

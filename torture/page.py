@@ -15,6 +15,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from torture.campaign import PARTS
+
 DOCS = Path(__file__).parents[1] / "docs"
 RESULT, PAGE = DOCS / "torture.json", DOCS / "reliability.md"
 BEGIN, END = "<!-- counts -->", "<!-- end of counts -->"
@@ -47,7 +49,7 @@ def with_counts(page: str, results: list[dict[str, Any]]) -> str:
     _, end, after = rest.partition(END)
     if not end:
         raise ValueError(f"the page has no {BEGIN} ... {END}")
-    said = "\n\n".join(map(counts, results))
+    said = "\n\n".join([*map(counts, results), *_never_tried(results)])
     return f"{before}{BEGIN}\n\n{said}\n\n{END}{after}"
 
 
@@ -78,6 +80,14 @@ def counts(result: dict[str, Any]) -> str:
         lines += ["", "Not tried:", ""]
         lines += [f"- {_plain(r['what'])} ({r['part']}): {_plain(r['skipped'])}" for r in skipped]
     return "\n".join(lines)
+
+
+def _never_tried(results: list[dict[str, Any]]) -> Iterator[str]:
+    """Parts of the campaign that no result speaks of."""
+    told = {row["part"] for result in results for row in result["rows"]}
+    missing = [part for part in PARTS if part not in told]
+    if missing:
+        yield f"Parts of the campaign as it is now that were not tried yet: {', '.join(missing)}."
 
 
 def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:

@@ -90,10 +90,10 @@ def _our_model(spec: RunSpec, logs: Logs, config: TrainConfig, folder: Path) -> 
 
 
 def _corrector(spec: RunSpec, logs: Logs, folder: Path) -> Lesson:
-    """The smoother's own work on the windows of the training counts, too."""
+    """The smoother's own training and its work on the windows count, too."""
     asked, config = spec.settings["gaps"], TrainConfig.from_json(spec.settings["corrector"])
-    smoother = KalmanSmoother.fit(logs)
     began = time.monotonic()
+    smoother = KalmanSmoother.fit(logs)
     data = lessons(logs, smoother, asked["patterns"], spec.settings["lessons"], config)
     prepared = time.monotonic() - began
     trained = train_corrector(smoother, data, config, folder / "run", spec.threads)

@@ -12,7 +12,10 @@ from typing import Any
 import mtm
 from mtm.core.versions import versions
 
-VERSIONS_OF = ("gymnasium", "gymnasium-robotics", "mujoco", "dm_control", "torchrl", "ray")
+VERSIONS_OF = (
+    *("gymnasium", "gymnasium-robotics", "mujoco", "dm_control", "torchrl", "ray"),
+    "pypots",
+)
 
 
 @cache

@@ -47,12 +47,19 @@ class Logs:
         """The logs of a data set, with so many sensors.
 
         Raises:
-            DataError: There are fewer columns than sensors, or no test episodes.
+            DataError: There are fewer columns than sensors, no test episodes, or test episodes that
+                are validation episodes, too.
         """
         data = as_sensors(source, sensors)
         parts = split(data, config)
         if parts.test is None or parts.validation is None:
             raise DataError("gaps are filled in held-out episodes: validation_fraction is 0.")
+        if parts.in_both:
+            raise DataError(
+                f"{data.metadata.source} has too few episodes: {parts.in_both} held-out one(s) "
+                "would both choose weights and be reported on. Bring more episodes, or raise "
+                "validation_fraction."
+            )
         widths = tuple(m.size for m in data.modalities if m.role == "state")
         return cls(data, parts, Normalizer.fit(parts.training), widths)
 

@@ -110,32 +110,56 @@ def train_for(
         seconds: The budget.
         clock: Tells the time in seconds.
     """
-    model, windows = _made(name, logs, {**settings, "epochs": 1, "patience": None}, seed)
-    began, best, weights, parts, longest = clock(), float("inf"), None, 0, 0.0
-    validation = windows.validation()
-    count = settings["batch_size"] * settings["batches"]
-    while parts == 0 or clock() - began + longest < seconds:
+    model, windows = _made(name, logs, settings, seed)
+    began, longest = clock(), 0.0
+    learner = _Learner(model, windows, settings["batch_size"] * settings["batches"])
+    while learner.parts == 0 or clock() - began + longest < seconds:
         at = clock()
-        model.fit(windows.training(count, parts), validation)
-        if model.best_loss < best:
-            best, weights = model.best_loss, deepcopy(model.model.state_dict())
-        parts += 1
+        learner.learn()
         longest = max(longest, clock() - at)
-    model.model.load_state_dict(weights)
-    return Specialist(name, model, clock() - began, parts)
+    learner.take_best()
+    return Specialist(name, model, clock() - began, learner.parts)
 
 
 def train_to_the_end(name: str, logs: Logs, settings: Mapping[str, Any], seed: int) -> Specialist:
-    """Train as PyPOTS recommends: so many epochs, or until nothing gets better.
+    """Train as PyPOTS recommends: so many epochs, or until so many bring nothing.
 
-    The windows are as many as fit side by side into the training episodes.
+    The windows of an epoch are as many as fit side by side into the training episodes.
     """
     model, windows = _made(name, logs, settings, seed)
     began = time.monotonic()
     count = max(logs.steps // settings["window"], settings["batch_size"])
-    model.fit(windows.training(count, 0), windows.validation())
-    seconds = time.monotonic() - began
-    return Specialist(name, model, seconds, int(model.best_epoch))
+    learner = _Learner(model, windows, count)
+    while learner.parts < settings["epochs"] and learner.idle < settings["patience"]:
+        learner.learn()
+    learner.take_best()
+    return Specialist(name, model, time.monotonic() - began, learner.parts)
+
+
+class _Learner:
+    """Fits a model part by part, and keeps the weights of the best part.
+
+    A part is a call of PyPOTS's `fit` for one epoch, over windows that are drawn anew. With more
+    epochs, `fit` would take an interruption or an error after the first for its end; so it raises.
+    """
+
+    def __init__(self, model: Any, windows: Windows, count: int) -> None:
+        self.parts, self.idle = 0, 0  # all of them, and those since the best one
+        self._model, self._windows, self._count = model, windows, count
+        self._validation = windows.validation()
+        self._best, self._weights = float("inf"), None
+
+    def learn(self) -> None:
+        """One part more."""
+        self._model.fit(self._windows.training(self._count, self.parts), self._validation)
+        self.parts, self.idle = self.parts + 1, self.idle + 1
+        if self._model.best_loss < self._best:
+            self._best, self.idle = self._model.best_loss, 0
+            self._weights = deepcopy(self._model.model.state_dict())
+
+    def take_best(self) -> None:
+        """Give the model the weights of the best part."""
+        self._model.model.load_state_dict(self._weights)
 
 
 def _made(name: str, logs: Logs, settings: Mapping[str, Any], seed: int) -> tuple[Any, Windows]:
@@ -146,8 +170,8 @@ def _made(name: str, logs: Logs, settings: Mapping[str, Any], seed: int) -> tupl
         n_steps=settings["window"],
         n_features=logs.columns,
         batch_size=settings["batch_size"],
-        epochs=settings["epochs"],
-        patience=settings["patience"],
+        epochs=1,  # of a part
+        patience=None,
         device=torch.device("cpu"),
         verbose=False,
         **settings["network"],
