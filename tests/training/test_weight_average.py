@@ -91,7 +91,7 @@ def test_weights_of_few_bits_are_averaged_in_many() -> None:
 def test_a_run_answers_with_the_mean(point_mass, tiny, out) -> None:
     config = replace(tiny, optimizer=replace(tiny.optimizer, averaged_share=0.5))
     answers = train(point_mass, config, out, silent=True)
-    assert json.loads((out / "config.json").read_text())["format"] == 7
+    assert json.loads((out / "config.json").read_text())["format"] == 8
     newest = sorted((out / "checkpoints").iterdir())[-1]
     beside = safetensors.torch.load_file(newest / "optimizer.safetensors")
     assert int(beside["average/count"]) == config.steps - round(config.steps * 0.5)

@@ -26,6 +26,7 @@ DECIDES_NOTHING = (
     *("mtm.data.formats", "mtm.data.loading", "mtm.data.download", "mtm.data.columns"),
     *("mtm.data.concatenate", "mtm.data.episode_bounds", "mtm.data.memory_limits"),
     "mtm.data.streaming",
+    "mtm.research.imputation.names",
     *("mtm.research.baselines.mlp", "mtm.research.baselines.specialised"),
     *("mtm.research.baselines.settings", "mtm.research.baselines.critic_settings"),
     *("mtm.research.baselines.imitation_settings", "mtm.research.baselines.td3_config"),
