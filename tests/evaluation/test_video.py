@@ -113,3 +113,21 @@ def test_what_gives_no_frames_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "pygame is not installed" in why_no_frames("CartPole-v1")
     with pytest.raises(ConfigError, match="got 2 processes"):
         rollout({"wild": Wild()}, ENV, processes=2, watch=Film(tmp_path / "film.gif"))
+
+
+def test_the_camera_goes_along() -> None:
+    """Far from where it began, the hopper is still in the picture."""
+    if (missing := why_no_frames("Hopper-v5")) is not None:
+        pytest.skip(missing)
+    env = environments.make("Hopper-v5", render=True)
+    env.reset(seed=0)
+    simulation = env.unwrapped
+    near = env.render()
+    position = simulation.data.qpos.copy()
+    position[0] += 20.0
+    simulation.set_state(position, simulation.data.qvel)
+    far = env.render()
+    env.close()
+    brown = [(f[..., 0].astype(int) - f[..., 2] > 40).sum() for f in (near, far)]
+    assert brown[0] > 1000
+    assert brown[1] == pytest.approx(brown[0], rel=0.2)

@@ -99,6 +99,8 @@ def make(env_id: str, *, render: bool = False) -> Environment:
     steps = ADROIT_STEPS.get(family(env_id) or "")
     with _without_known_warnings():
         env: Environment = gymnasium.make(env_id, render_mode=mode, max_episode_steps=steps)
+    if render:
+        _follow(env)
     return _success_reward()(env) if is_adroit(env_id) else env
 
 
@@ -234,6 +236,15 @@ def _success_reward() -> type[gymnasium.Wrapper[Any, Any, Any, Any]]:
             return observation, float(success), terminated, truncated, info
 
     return SuccessReward
+
+
+def _follow(env: Environment) -> None:
+    """Draw with the camera that goes along, where the simulation has one; gymnasium's stays."""
+    renderer: Any = getattr(env.unwrapped, "mujoco_renderer", None)
+    if renderer is not None:
+        mujoco = require("mujoco", extra=EXTRA)
+        kind = mujoco.mjtObj.mjOBJ_CAMERA
+        renderer.camera_id = mujoco.mj_name2id(renderer.model, kind, "track")  # -1: its own
 
 
 def _make_suite(env_id: str, render_mode: str | None) -> Environment:
