@@ -174,15 +174,14 @@ class Batcher:
 
     def _checked(self, question: _Question, answer: Any) -> Any:
         """The answer; or an error, where JSON has no word for it."""
-        if isinstance(question, _Act):
-            found = {question.policy.actions.name: answer}
-            shown = {question.policy.states.name: question.states}
-        else:
-            found, given = answer, question.given
-            place = self._run.modalities.place
-            shown = {n: v[given.visible[:, :, place(n)]] for n, v in given.values.items()}
         try:
-            check_answers(self._run, shown, found)
+            if isinstance(question, _Act):
+                policy = question.policy
+                given, found = {policy.states.name: question.states}, {policy.actions.name: answer}
+                check_answers(self._run, given, found)
+            else:
+                known = question.given
+                check_answers(self._run, known.values, answer, known.visible)
         except DataError as error:
             return error
         return answer

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtm.core.errors import DataError
+from mtm.data.modalities import BoolArray
 from mtm.runs.run import Run
 
 FAR = 1e6
@@ -16,27 +17,33 @@ FAR = 1e6
 
 
 def check_answers(
-    run: Run, shown: Mapping[str, NDArray[Any]], answers: Mapping[str, NDArray[Any]]
+    run: Run,
+    given: Mapping[str, NDArray[Any]],
+    answers: Mapping[str, NDArray[Any]],
+    visible: BoolArray | None = None,
 ) -> None:
     """See that all answers are numbers.
 
     Args:
         run: The run that answered.
-        shown: Modality -> what was visible of it, (n, *shape) with any axes before.
+        given: Modality -> values, (B, S, *shape); (n, *shape) if all of them were visible.
         answers: Modality -> its answers, of any shape.
+        visible: What was visible of the given, (B, S, M); None: all.
 
     Raises:
         DataError: One is not; the message names the value that is farthest outside, if one is far.
     """
     for name, values in answers.items():
         if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise DataError(f"the answer for {name!r} is no number: {_cause(run, shown)}")
+            raise DataError(f"the answer for {name!r} is no number: {_cause(run, given, visible)}")
 
 
-def _cause(run: Run, shown: Mapping[str, NDArray[Any]]) -> str:
+def _cause(run: Run, given: Mapping[str, NDArray[Any]], visible: BoolArray | None) -> str:
     worst, said = FAR, ""
-    for name, values in shown.items():
+    for name, values in given.items():
         known = run.normalizer.statistics.get(name)
+        if visible is not None:
+            values = values[visible[:, :, run.modalities.place(name)]]
         if known is None or not values.size:
             continue
         away = np.abs(np.asarray(values, np.float64) - known.mean) / known.std

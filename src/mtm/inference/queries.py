@@ -54,8 +54,7 @@ def predict(
         run.modalities.named(name)
     known = Given.of(run, given, present or {})
     filled = fill(run, known, names)
-    shown = {n: v[known.visible[:, :, run.modalities.place(n)]] for n, v in known.values.items()}
-    check_answers(run, shown, filled)
+    check_answers(run, known.values, filled, known.visible)
     return filled if known.batched else {name: values[0] for name, values in filled.items()}
 
 
@@ -268,8 +267,7 @@ def _ask_at_the_end(
     for name in window:
         known[:, S - 1 if name in last_only else 0 :, run.modalities.place(name)] = True
     answers = ask_capability(run, capability, window, known, np.full(B, S - 1))
-    shown = {n: v[known[:, :, run.modalities.place(n)]] for n, v in window.items()}
-    check_answers(run, shown, answers)
+    check_answers(run, window, answers, known)
     return answers
 
 
