@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 import torch
 
 import mtm
-from mtm.cli import VERBS, main
+from mtm.cli import VERBS, demo, main
 from mtm.cli.train import parse
 from mtm.runs import checkpoint
 
@@ -333,3 +334,16 @@ def test_an_interrupted_training_is_saved_and_exits_with_130(
 def test_a_name_that_no_disk_takes_is_an_error(capsys) -> None:
     assert main(["eval", "x" * 5000]) == 2
     assert "File name too long" in capsys.readouterr().err
+
+
+def test_the_demo_tells_a_command_that_is_there(monkeypatch, tmp_path) -> None:
+    """As for who ran `make demo`: without an environment that is switched on."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    first = shlex.split(demo.program())[0]
+    assert Path(first).exists()
+    assert (
+        subprocess.run([*shlex.split(demo.program()), "--help"], capture_output=True).returncode
+        == 0
+    )
+    (tmp_path / "mtm").touch(0o755)
+    assert demo.program() == "mtm"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -86,6 +88,17 @@ def main(words: Sequence[str]) -> None:
     console.print(f"\nThe report, with pictures: {page}  ({time.monotonic() - began:.0f} s in all)")
     console.print(
         "Now click what the model may see, and watch it fill in the rest: "
-        f"mtm studio {shlex.quote(str(arguments.out))}",
+        f"{program()} studio {shlex.quote(str(arguments.out))}",
         soft_wrap=True,
+    )
+
+
+def program() -> str:
+    """What to type for `mtm`, which is not on the path of who ran `make demo`."""
+    if shutil.which("mtm") is not None:
+        return "mtm"
+    place = Path(sys.executable).parent
+    here = Path.cwd()
+    return shlex.quote(str(place.relative_to(here) if place.is_relative_to(here) else place)) + (
+        "/mtm" if (place / "mtm").exists() else "/python -m mtm"
     )
