@@ -153,7 +153,7 @@ class Warm:
             code = -signal.SIGALRM
         said = child.place.with_suffix(".said").read_text(errors="replace")
         notes: dict[str, Any] = {}
-        if child.place.with_suffix(".json").exists():
+        if code >= 0:  # one that was killed may have been about to write them
             notes = json.loads(child.place.with_suffix(".json").read_text())
         for file in child.place.parent.glob(f"{child.place.name}.*"):
             file.unlink()
