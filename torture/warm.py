@@ -151,9 +151,10 @@ class Warm:
             _kill(child.pid)
             self._ask({"wait": child.pid, "seconds": 60})
             code = -signal.SIGALRM
-        said = child.place.with_suffix(".said").read_text(errors="replace")
-        notes: dict[str, Any] = {}
-        if code >= 0:  # one that was killed may have been about to write them
+        words, notes = child.place.with_suffix(".said"), dict[str, Any]()
+        # One that was killed may not have begun to say anything, or not have written its notes.
+        said = words.read_text(errors="replace") if code >= 0 or words.exists() else ""
+        if code >= 0:
             notes = json.loads(child.place.with_suffix(".json").read_text())
         for file in child.place.parent.glob(f"{child.place.name}.*"):
             file.unlink()
