@@ -202,6 +202,10 @@ def test_a_place_that_is_taken_is_left_alone(store: Path, with_gaps: TrajectoryD
         (lambda p: _change(p, "format", "other"), "is no manifest of a store"),
         (lambda p: _change(p, "steps", "many"), "manifest.json is damaged: ValueError"),
         (lambda p: _change(p, "modalities", [{"name": "states"}]), "is damaged: KeyError"),
+        (
+            lambda p: _change(p, "modalities", [{"name": "states", "shape": [], "role": "zeward"}]),
+            "manifest.json: unknown role of modality 'states': 'zeward'",
+        ),
         (lambda p: _change(p, "episodes", 2), "offsets.bin has 32 bytes"),
         (
             lambda p: (p / "offsets.bin").write_bytes(np.array([0, 9, 5, 20], "<i8").tobytes()),

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mtm.core.errors import MTMError
+from mtm.core.errors import DataError, MTMError
 
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 """What using plain data of another form than expected raises."""
@@ -28,10 +28,15 @@ def expecting(place: object, kind: type[MTMError], cure: str) -> Iterator[None]:
         cure: What to do about it.
 
     Raises:
-        MTMError: Of that kind; one that is raised inside stays as it is.
+        MTMError: Of that kind; one that is raised inside stays as it is, and faults of the data
+            are told with their file.
     """
     try:
         yield
+    except DataError as error:
+        if str(place) in str(error):
+            raise
+        raise error.at(place) from error
     except MTMError:
         raise
     except MALFORMED as error:
