@@ -2,14 +2,18 @@
 
 What is taken is marked absent; no value is copied or changed. Each modality has random numbers of
 its own, so that what one loses does not depend on what others lose, and with one seed whatever a
-smaller share takes, a larger one takes as well.
+smaller share takes, a larger one takes as well. The episodes that keep a modality are spread evenly
+over all returns: else a seed would measure whether it has drawn good ones.
 """
 
 from __future__ import annotations
 
+import math
 import zlib
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mtm.core.errors import ConfigError
 from mtm.core.randomness import Purpose, generator
@@ -17,9 +21,20 @@ from mtm.data.modalities import BoolArray, IntArray
 from mtm.data.splitting import episodes_with
 from mtm.data.validate_arrays import CHUNK_STEPS
 
+if TYPE_CHECKING:
+    from mtm.data.trajectories import TrajectoryDataset
+
+GOLDEN_SECTION = (math.sqrt(5) - 1) / 2
+
 
 def without_episodes(
-    name: str, known: BoolArray, starts: IntArray, ends: IntArray, share: float, seed: int
+    name: str,
+    known: BoolArray,
+    starts: IntArray,
+    ends: IntArray,
+    share: float,
+    seed: int,
+    worth: NDArray[np.float64] | None = None,
 ) -> BoolArray:
     """Presence of a modality after a share of the episodes that have it lost it, (N,).
 
@@ -33,6 +48,8 @@ def without_episodes(
         ends: One past the last step of each episode, (E,).
         share: Of the episodes in which the modality is present at all.
         seed: Chooses the episodes.
+        worth: What each episode earned, (E,), over which those that keep the modality are spread
+            evenly. None: they are any.
 
     Raises:
         ConfigError: The share is not within 0 to 1.
@@ -42,7 +59,10 @@ def without_episodes(
     count = round(share * len(having))
     if 0 < share < 1:
         count = min(max(count, 1), len(having) - 1)
-    order = generator(seed, Purpose.DROP, _stream(name)).permutation(len(having))
+    rng = generator(seed, Purpose.DROP, _stream(name))
+    order = rng.permutation(len(having))
+    if worth is not None:
+        order = order[_evenly(worth[having[order]], rng.random())[::-1]]
     left: BoolArray = known.copy()
     for episode in having[order[: max(count, 0)]]:
         left[starts[episode] : ends[episode]] = False
@@ -71,6 +91,39 @@ def without_steps(
         part = slice(start, start + CHUNK_STEPS)
         left[part] &= (rng.random(len(left[part])) >= share) | ~listed[part]
     return left
+
+
+def earned(data: TrajectoryDataset) -> NDArray[np.float64] | None:
+    """What each episode earned, up to a factor, (E,): its first return, or the sum of its rewards.
+
+    NaN where that is absent; None where neither is recorded as a number.
+    """
+    for role in ("return", "reward"):
+        streams = [m for m in data.modalities if m.role == role and m.kind == "continuous"]
+        if len(streams) != 1 or math.prod(streams[0].shape) != 1:
+            continue
+        name = streams[0].name
+        values = data.arrays[name].reshape(-1)
+        if role == "return":
+            return np.where(data.known(name), values, np.nan)[data.starts].astype(np.float64)
+        known = np.where(data.known(name), values, np.nan)
+        bounds = zip(data.starts, data.ends, strict=True)
+        return np.array([known[start:end].sum(dtype=np.float64) for start, end in bounds])
+    return None
+
+
+def _evenly(worth: NDArray[np.float64], first: float) -> IntArray:
+    """Numbers of episodes in an order whose every beginning is spread evenly over their worth.
+
+    By the multiples of the golden section: those within any interval are all but equally far apart.
+
+    Args:
+        worth: Of each, (n,); unknown ones, NaN, count as the highest.
+        first: Where to begin, from 0 to 1.
+    """
+    order = np.argsort((np.arange(len(worth)) * GOLDEN_SECTION + first) % 1)
+    spread: IntArray = worth.argsort(kind="stable")[order]
+    return spread
 
 
 def _stream(name: str) -> int:

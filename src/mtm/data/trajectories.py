@@ -285,7 +285,8 @@ class TrajectoryDataset:
 
         Args:
             episodes: Modality -> the share of the episodes that lose all of it. A share above 0
-                takes it from one episode at least, a share below 1 leaves it to one at least.
+                takes it from one episode at least, a share below 1 leaves it to one at least. Those
+                that keep it are spread evenly over what episodes earned.
             steps: Modality -> the chance of each step to lose it.
             seed: Chooses them; each modality draws for itself.
 
@@ -297,7 +298,7 @@ class TrajectoryDataset:
         for name, share in (episodes or {}).items():
             known = present.get(self.modality(name).name, self.known(name))
             present[name] = simulate_missing.without_episodes(
-                name, known, self.starts, self.ends, share, seed
+                name, known, self.starts, self.ends, share, seed, simulate_missing.earned(self)
             )
         for name, share in (steps or {}).items():
             known = present.get(self.modality(name).name, self.known(name))
