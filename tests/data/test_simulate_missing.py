@@ -49,22 +49,22 @@ def test_the_same_seed_takes_the_same_and_a_larger_share_takes_more(hundred) -> 
     assert few != having(hundred.without({"actions": 0.97}, seed=4), "actions")
 
 
-@pytest.mark.parametrize("of", ["returns", "rewards"])
 @pytest.mark.parametrize("seed", range(5))
-def test_those_that_keep_it_are_spread_evenly_over_what_was_earned(of: str, seed: int) -> None:
-    data = point_mass_that_earned(np.random.default_rng(0).permutation(100), of)
+def test_those_that_keep_it_are_spread_evenly_over_the_returns(seed: int) -> None:
+    data = hundred_that_earned(np.random.default_rng(0).permutation(100))
     few = having(data.without({"actions": 0.9}, seed=seed), "actions")
-    earned = np.sort(data.arrays[of].reshape(-1)[few])
+    earned = np.sort(data.arrays["returns"].reshape(-1)[few])
     assert np.diff(earned, prepend=-1, append=100).max() <= 21  # ten of a hundred
     other = having(data.without({"actions": 0.9}, seed=seed + 100), "actions")
     assert few != other
 
 
-def point_mass_that_earned(worth: np.ndarray, of: str) -> TrajectoryDataset:
-    """Episodes of which each earned another number, at the first step."""
-    earned = np.zeros((100, 10), np.float32)
-    earned[:, 0] = worth
-    arrays = {"states": np.zeros((1000, 2)), "actions": np.zeros((1000, 1)), of: earned.reshape(-1)}
+def hundred_that_earned(worth: np.ndarray) -> TrajectoryDataset:
+    """Episodes of ten steps, each with another return at its first."""
+    returns = np.zeros((100, 10), np.float32)
+    returns[:, 0] = worth
+    arrays = {"states": np.zeros((1000, 2)), "actions": np.zeros((1000, 1))}
+    arrays["returns"] = returns.reshape(-1)
     return TrajectoryDataset.from_arrays(arrays, np.arange(0, 1001, 10))
 
 

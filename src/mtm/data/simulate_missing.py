@@ -3,14 +3,13 @@
 What is taken is marked absent; no value is copied or changed. Each modality has random numbers of
 its own, so that what one loses does not depend on what others lose, and with one seed whatever a
 smaller share takes, a larger one takes as well. The episodes that keep a modality are spread evenly
-over all returns: else a seed would measure whether it has drawn good ones.
+over all returns, if there are any: else a seed would measure whether it has drawn good ones.
 """
 
 from __future__ import annotations
 
 import math
 import zlib
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +19,6 @@ from mtm.core.randomness import Purpose, generator
 from mtm.data.modalities import BoolArray, IntArray
 from mtm.data.splitting import episodes_with
 from mtm.data.validate_arrays import CHUNK_STEPS
-
-if TYPE_CHECKING:
-    from mtm.data.trajectories import TrajectoryDataset
 
 GOLDEN_SECTION = (math.sqrt(5) - 1) / 2
 
@@ -91,25 +87,6 @@ def without_steps(
         part = slice(start, start + CHUNK_STEPS)
         left[part] &= (rng.random(len(left[part])) >= share) | ~listed[part]
     return left
-
-
-def earned(data: TrajectoryDataset) -> NDArray[np.float64] | None:
-    """What each episode earned, up to a factor, (E,): its first return, or the sum of its rewards.
-
-    NaN where that is absent; None where neither is recorded as a number.
-    """
-    for role in ("return", "reward"):
-        streams = [m for m in data.modalities if m.role == role and m.kind == "continuous"]
-        if len(streams) != 1 or math.prod(streams[0].shape) != 1:
-            continue
-        name = streams[0].name
-        values = data.arrays[name].reshape(-1)
-        if role == "return":
-            return np.where(data.known(name), values, np.nan)[data.starts].astype(np.float64)
-        known = np.where(data.known(name), values, np.nan)
-        bounds = zip(data.starts, data.ends, strict=True)
-        return np.array([known[start:end].sum(dtype=np.float64) for start, end in bounds])
-    return None
 
 
 def _evenly(worth: NDArray[np.float64], first: float) -> IntArray:

@@ -286,7 +286,7 @@ class TrajectoryDataset:
         Args:
             episodes: Modality -> the share of the episodes that lose all of it. A share above 0
                 takes it from one episode at least, a share below 1 leaves it to one at least. Those
-                that keep it are spread evenly over what episodes earned.
+                that keep it are spread evenly over the returns of the episodes, if there are any.
             steps: Modality -> the chance of each step to lose it.
             seed: Chooses them; each modality draws for itself.
 
@@ -295,10 +295,11 @@ class TrajectoryDataset:
             ConfigError: A share is not within 0 to 1.
         """
         present = dict(self.present)
+        worth = self._first_returns() if episodes else None
         for name, share in (episodes or {}).items():
             known = present.get(self.modality(name).name, self.known(name))
             present[name] = simulate_missing.without_episodes(
-                name, known, self.starts, self.ends, share, seed, simulate_missing.earned(self)
+                name, known, self.starts, self.ends, share, seed, worth
             )
         for name, share in (steps or {}).items():
             known = present.get(self.modality(name).name, self.known(name))
@@ -370,6 +371,15 @@ class TrajectoryDataset:
             "blocks": self.blocks,
         }
         return TrajectoryDataset(**(parts | changes))
+
+    def _first_returns(self) -> NDArray[np.float64] | None:
+        """What episodes earned, up to a factor, (E,), NaN if absent; None if no modality tells."""
+        found = self.modalities.of_role("return")
+        if len(found) != 1 or found[0].kind != "continuous" or found[0].size != 1:
+            return None
+        self.check_stored()
+        first = self.arrays[found[0].name][self.starts].reshape(-1).astype(np.float64)
+        return np.where(self.known(found[0].name)[self.starts], first, np.nan)
 
     def _listed(self, start: int, stop: int) -> BoolArray:
         """Which of the flat steps start..stop belong to an episode of this view."""
