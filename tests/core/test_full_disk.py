@@ -16,6 +16,7 @@ from mtm.data.formats.store import write_store
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.data.writing import write
 from mtm.evaluation.report.page import write_report
+from mtm.research.experiments import pictures
 
 resource = pytest.importorskip("resource", reason="limits of files are POSIX's")
 
@@ -78,3 +79,13 @@ def test_verbs_tell_that_a_place_cannot_be_written_to(
 def test_a_report_tells_it_too(blocked: Path) -> None:
     with pytest.raises(RunError, match="cannot make the directory .*out"):
         write_report(None, blocked)  # type: ignore[arg-type]  # the place is looked at first
+
+
+def test_a_picture_of_an_experiment_is_the_new_one_or_the_one_before(tmp_path: Path) -> None:
+    file = tmp_path / "length.png"
+    pictures.bars(file, {"hopper": {"4": {"MTM": None}}}, ylabel="score")
+    before = file.read_bytes()
+    with files_of_at_most(1000), pytest.raises(RunError, match=r"could not write .*length\.png"):
+        pictures.bars(file, {"walker": {"8": {"MTM": None}}}, ylabel="score")
+    assert file.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [file]

@@ -111,7 +111,8 @@ class _Job:
 
     def from_training(self) -> dict[str, Any]:
         """Train, then write the four files and the picture."""
-        from mtm.research.collect.pictures import learning_curve, save
+        from mtm.research.collect.pictures import learning_curve
+        from mtm.research.figures import save
 
         began, s = time.monotonic(), self.settings
         training = Training(self.folder.work, s.env_id, s.steps, s.seed, self.size)
@@ -120,7 +121,7 @@ class _Job:
         medium = choose_medium(trained.snapshots, trained.random_return, expert)
         parts = self._write_kinds(trained.recording, expert, medium)
         figure = learning_curve(s.env_id, trained, expert, medium)
-        save(figure, self.folder.path / "learning-curve.png")
+        save(figure, self.folder.path / "learning-curve.png", dpi=150)
         return {
             "kinds": {kind: summarize(parts[kind], s.env_id) for kind in KINDS},
             "random_return": trained.random_return,

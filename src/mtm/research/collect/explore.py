@@ -187,7 +187,8 @@ def _compare(
     settings: ExploreSettings, out: Path, env: Environment, console: Console
 ) -> dict[str, Any]:
     """Draw the coverage beside as many states of random actions; returns the numbers."""
-    from mtm.research.collect.pictures import coverage_maps, save
+    from mtm.research.collect.pictures import coverage_maps
+    from mtm.research.figures import save
 
     files = list_episodes(out)
     rng = np.random.default_rng([settings.seed, len(files)])
@@ -195,7 +196,7 @@ def _compare(
     random = _random_states(env, len(explored), rng, console)
     grid = make_grid(settings.env_id, np.concatenate([explored, random]))
     ours, theirs = measure(grid, explored), measure(grid, random)
-    save(coverage_maps(settings.reward, ours, theirs), out / "coverage.png")
+    save(coverage_maps(settings.reward, ours, theirs), out / "coverage.png", dpi=150)
     return {
         "episodes": len(files),
         "steps": sum(file.length for file in files),

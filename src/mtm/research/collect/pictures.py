@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import io
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
-
-from mtm.core.atomic_write import write_atomically
 
 if TYPE_CHECKING:
     from mtm.research.collect.agents import Snapshot, Trained
@@ -70,10 +66,3 @@ def coverage_maps(title: str, explored: Coverage, random: Coverage) -> Figure:
     bar.set_label("visits of a cell", fontsize=8)
     bar.ax.tick_params(labelsize=8)
     return figure
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG."""
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=150)
-    write_atomically(path, content.getvalue())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mtm.core.errors import require
+from mtm.research import figures
 from mtm.research.experiments.over_seeds import Number
 from mtm.research.statistics import Estimate
 
@@ -180,5 +181,5 @@ def _save(figure: Any, file: Path) -> str:
     if named:
         where = "outside right upper"
         figure.legend(list(named.values()), list(named), loc=where, fontsize=7, frameon=False)
-    figure.savefig(file, dpi=120)
+    figures.save(figure, file, dpi=120)
     return file.name
