@@ -16,6 +16,7 @@ from mtm.data.formats.store import write_store
 from mtm.data.trajectories import TrajectoryDataset
 from mtm.data.writing import write
 from mtm.evaluation.report.page import write_report
+from mtm.evaluation.report.video import Film
 from mtm.research.experiments import pictures
 
 resource = pytest.importorskip("resource", reason="limits of files are POSIX's")
@@ -89,3 +90,17 @@ def test_a_picture_of_an_experiment_is_the_new_one_or_the_one_before(tmp_path: P
         pictures.bars(file, {"walker": {"8": {"MTM": None}}}, ylabel="score")
     assert file.read_bytes() == before
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_film_is_the_new_one_or_the_one_before(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0)
+    first, second = Film(tmp_path / "film.gif"), Film(tmp_path / "film.gif")
+    for step in range(4):
+        for film in (first, second):
+            film(step, lambda: noise.integers(0, 256, (60, 60, 3), np.uint8))
+    first.save()
+    before = first.path.read_bytes()
+    with files_of_at_most(1000), pytest.raises(RunError, match=r"could not write .*film\.gif"):
+        second.save()
+    assert first.path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [first.path]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from mtm.control.rendering import why_no_frames
+from mtm.core.atomic_write import write_atomically
 from mtm.core.errors import require
 
 LONGEST = 400
@@ -43,11 +45,16 @@ class Film:
 
         Returns:
             One line for people: where the video is, or why there is none.
+
+        Raises:
+            RunError: It could not be written; what was there is intact.
         """
         if not self.pictures:
             return "no video: the episode failed before its first frame."
         first, *others = self.pictures
-        first.save(self.path, save_all=True, append_images=others, duration=33, loop=0)
+        content = io.BytesIO()
+        first.save(content, "GIF", save_all=True, append_images=others, duration=33, loop=0)
+        write_atomically(self.path, content.getvalue())
         return f"{self.path}: {len(self.pictures)} frames"
 
 
