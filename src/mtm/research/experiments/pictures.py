@@ -15,6 +15,9 @@ from mtm.research.statistics import Estimate
 OF_NAME = {"MTM": "#1c7ed6", "S-MTM": "#d9480f", "MLP": "#7f7f7f", "Heteromodal MTM": "#2b8a3e"}
 """What is in several pictures has one colour in all of them."""
 
+MOST_LETTERS = 60
+"""Of the names below the bars of all panels; longer ones would lie over each other."""
+
 MOST_TICKS = 10
 TICKS = (1, 2, 5, 10, 20, 50, 100)
 """Places of ticks on a logarithmic scale with many points."""
@@ -42,8 +45,11 @@ def bars(
         log: Whether heights are drawn on a logarithmic scale.
     """
     figure, axes = _figure(len(panels))
+    every = [group for groups in panels.values() for group in groups.values()]
+    measured = {name for group in every for name, number in group.items() if number}
     for ax, (title, groups) in zip(axes, panels.items(), strict=True):
-        series = list(dict.fromkeys(name for group in groups.values() for name in group))
+        named = dict.fromkeys(name for group in groups.values() for name in group)
+        series = [name for name in named if name in measured]  # no room for those without a number
         width, colours = 0.8 / max(len(series), 1), _colours(series)
         for i, name in enumerate(series):
             numbers = [group.get(name) for group in groups.values()]
@@ -56,7 +62,9 @@ def bars(
                 ax.bar(places, heights, width * 0.9, color=colours[name], label=name)
             dots = [(x, y) for x, n in zip(places, numbers, strict=True) if n for y in n.values]
             ax.plot([x for x, _ in dots], [y for _, y in dots], "o", color="#212529", ms=2.5)
-        ax.set_xticks(range(len(groups)), list(groups), fontsize=8)
+        slant = sum(map(len, groups)) > MOST_LETTERS / len(panels)
+        how = {"rotation": 20, "ha": "right"} if slant else {}
+        ax.set_xticks(range(len(groups)), list(groups), fontsize=8, **how)
         ax.set_xlabel(xlabel, fontsize=8)
         if log and any(n for group in groups.values() for n in group.values()):
             ax.set_yscale("log", subs=())  # a tick at 1, 2 and 5 of each decade
