@@ -259,11 +259,8 @@ class TrainConfig:
     def faults(self) -> list[str]:
         """Everything that is wrong; the parts have reported their own."""
         counts = dict.fromkeys(COUNTED, COUNT)
-        shares = {
-            "validation_fraction": SHARE_BELOW_ALL,
-            "complete_share": SHARE,
-            "whole_modalities": SHARE,
-        }
+        shares = dict.fromkeys(("complete_share", "whole_modalities"), SHARE)
+        shares["validation_fraction"] = SHARE_BELOW_ALL
         faults = outside(self, "", counts | {"seed": SEED} | shares)
         faults += self._kind_faults()
         ends = self.visible_fraction
