@@ -166,7 +166,7 @@ def test_the_errors_that_are_told(run, gappy) -> None:
     assert told.surest < told.error < told.least_sure
     assert told.surest < 0.5 * told.least_sure
     assert told.error < 0.6 * told.by_mean
-    assert told.by_mean == pytest.approx(1.0, abs=0.15)
+    assert told.by_mean == pytest.approx(1.0, abs=0.25)  # few episodes told the variance
     assert told.by_nearest is not None
     assert told.by_nearest > told.by_mean  # the states of this toy jump about
     (few,) = relabel(run, gappy, held_out=logs(1, seed=11)).errors.values()
