@@ -9,7 +9,15 @@ import torch
 import torch.nn.functional as F
 
 from mtm.models import products
-from mtm.models.products import BLOCK, Linear, fast_products, is_exact, is_not_rounded, linear
+from mtm.models.products import (
+    BLOCK,
+    EXACT,
+    Linear,
+    fast_products,
+    is_chosen,
+    is_not_rounded,
+    linear,
+)
 
 ROWS = (0, 1, BLOCK - 1, BLOCK, 3 * BLOCK, 3 * BLOCK + 17)
 
@@ -25,18 +33,18 @@ def precision() -> str:
     return str(getattr(settings, "fp32_precision", "unknown"))
 
 
-@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("chosen", [True, False])
 @pytest.mark.parametrize("rows", ROWS)
-def test_values_and_gradients_are_those_of_pytorch(rows, exact, monkeypatch) -> None:
-    """Also where oneDNN is not to be asked."""
-    if not exact:
-        monkeypatch.setattr(products, "is_exact", lambda: False)
+def test_values_and_gradients_are_those_of_pytorch(rows, chosen, monkeypatch) -> None:
+    """Also where oneDNN is asked, and where it is not."""
+    monkeypatch.setattr(products, "is_chosen", lambda: chosen)
     found, expected = (
         torch.autograd.grad(function(*given).square().sum(), given)
         for function, given in ((linear, rows_and_layer(rows)), (F.linear, rows_and_layer(rows)))
     )
     for mine, its in zip(found, expected, strict=True):
-        torch.testing.assert_close(mine, its, rtol=2e-5, atol=2e-4)
+        typical = float(its.abs().sum()) / max(its.numel(), 1)
+        torch.testing.assert_close(mine, its, rtol=0, atol=EXACT * typical)
 
 
 @pytest.mark.parametrize("rows", [BLOCK, 3 * BLOCK + 17])
@@ -53,13 +61,27 @@ def test_the_fast_way_is_that_of_double_precision(rows) -> None:
         assert is_not_rounded(mine, its)
 
 
-def test_rows_go_the_fast_way_where_it_is_exact(monkeypatch) -> None:
+def test_rows_go_the_fast_way_where_it_is_chosen(monkeypatch) -> None:
     taken = []
-    monkeypatch.setattr(products, "is_exact", lambda: True)
+    monkeypatch.setattr(products, "is_chosen", lambda: True)
     monkeypatch.setattr(products._Linear, "apply", lambda *given: taken.append(given) or given[0])
     for rows in ROWS:
         linear(*rows_and_layer(rows))
     assert [len(given[0]) for given in taken] == [rows for rows in ROWS if rows >= BLOCK]
+
+
+@pytest.mark.parametrize(
+    ("processor", "exact", "chosen"),
+    [("AMD EPYC", True, True), ("AMD EPYC", False, False), ("Intel Xeon", True, False)],
+)
+def test_onednn_is_asked_on_processors_of_amd(processor, exact, chosen, monkeypatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"cpu_name": processor})
+    monkeypatch.setattr(products, "is_exact", lambda: exact)
+    is_chosen.cache_clear()
+    try:
+        assert is_chosen() == chosen
+    finally:
+        is_chosen.cache_clear()
 
 
 def test_no_gradient_is_made_of_frozen_weights() -> None:
@@ -83,7 +105,7 @@ def test_threads_give_the_permission_back_together() -> None:
     with fast_products():
         leave.set()
         thread.join()
-        assert precision() == ("bf16" if is_exact() else before)
+        assert precision() == ("bf16" if is_chosen() else before)
     assert precision() == before
 
 
@@ -115,7 +137,7 @@ def test_no_setting_stays_behind() -> None:
     linear(*rows_and_layer(2 * BLOCK)).sum().backward()
     assert precision() == before
     with fast_products():
-        assert precision() == ("bf16" if is_exact() else before)
+        assert precision() == ("bf16" if is_chosen() else before)
     assert precision() == before
     with pytest.raises(ValueError, match="in the middle"):
         fail_within_fast_products()

@@ -3,8 +3,9 @@
 PyTorch multiplies single precision by MKL, which leaves half of AVX-512 unused on processors of
 AMD. oneDNN, which PyTorch has too, is more than twice as fast there (docs/research-log), but is
 asked only by who allows it to round to bfloat16. It makes use of that where the processor
-multiplies tiles of bfloat16, and nowhere else: so it is allowed product by product, on machines
-where a trial shows that nothing is rounded. Elsewhere all of this is PyTorch as it comes.
+multiplies tiles of bfloat16, and nowhere else: so it is allowed product by product, on processors
+of AMD where a trial shows that nothing is rounded. Elsewhere all of this is PyTorch as it comes,
+which on Intel's is the faster way.
 
 oneDNN writes a program for every size that it meets, which takes longer than the product. The
 packed tokens of a batch are never equally many twice, so it gets whole blocks of rows, of which
@@ -59,11 +60,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 @contextmanager
 def fast_products() -> Iterator[None]:
-    """Let oneDNN make the products within, if it does not round; sizes should come again.
+    """Let oneDNN make the products within, where it is chosen; sizes should come again.
 
     What other threads multiply meanwhile may go the same way, and then differ in its last bits.
     """
-    if not is_exact():
+    if not is_chosen():
         yield
         return
     with _ALLOWED:
@@ -93,6 +94,12 @@ _ALLOWED = _Allowed()
 
 
 @lru_cache(maxsize=1)
+def is_chosen() -> bool:
+    """Whether oneDNN is asked on this machine: where it is the faster way, and exact."""
+    told: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return str(told.get("cpu_name", "")).startswith("AMD") and is_exact()
+
+
 def is_exact() -> bool:
     """Whether oneDNN keeps single precision here though it is allowed not to, by a trial."""
     if not hasattr(_settings(), "fp32_precision"):
@@ -124,7 +131,7 @@ def _suits(x: Tensor, weight: Tensor) -> bool:
         and x.dtype == weight.dtype == torch.float32
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._are_functorch_transforms_active()
-        and is_exact()
+        and is_chosen()
     )
 
 
