@@ -69,12 +69,16 @@ def attend_from(
         (N, D).
     """
     (everything,) = layout.blocks
-    k, v = _by_head(keys_values, everything, heads, 2)  # (B, H, L, D/H) each
+    rows = keys_values.view(everything.count, -1)  # (B, L * 2 D)
+    order = [block.samples for block in wanted.blocks if block.samples is not None]
+    if order:  # at once: each part by itself would make a gradient of the whole
+        rows = take(rows, torch.cat(order))
     parts = []
-    for tokens, block in wanted.split(queries):
+    of_blocks = rows.split([block.count for block in wanted.blocks])
+    for (tokens, block), mine in zip(wanted.split(queries), of_blocks, strict=True):
         (q,) = _by_head(tokens, block, heads, 1)  # (S, H, K, D/H)
-        mine = slice(None) if block.samples is None else block.samples
-        parts.append(_mix(q, k[mine], v[mine], block, None, dropout))  # (packed, D)
+        k, v = mine.view(block.count, everything.width, 2, heads, -1).permute(2, 0, 3, 1, 4)
+        parts.append(_mix(q, k, v, block, None, dropout))  # (packed, D)
     return torch.cat(parts) if len(parts) != 1 else parts[0]
 
 
