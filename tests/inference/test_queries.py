@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -102,7 +103,8 @@ def test_a_query_equals_the_model_asked_by_hand(run, episodes) -> None:
     visible = np.zeros((3, 4, 3), bool)
     visible[:, :, 0] = True
     by_hand = ask(run, window, visible, ["actions"], specialised=False)["actions"]
-    assert np.array_equal(queries.inverse_dynamics(run, window["states"]), by_hand)
+    found = queries.inverse_dynamics(run, window["states"])
+    np.testing.assert_allclose(found, by_hand, rtol=1e-4, atol=1e-5)
 
 
 def windows(run: Run, known: list[int], missing: list[int]) -> tuple[list[int], list[bool]]:
@@ -129,7 +131,12 @@ def test_what_nobody_knows_is_asked_in_the_middle_of_a_window(run) -> None:
 
 
 def test_a_wide_gap_is_closed_from_its_edges(run, episodes) -> None:
-    """Each answer is what asking for it alone gives, with those before it as known."""
+    """Each answer is what asking for it alone gives, with those before it as known.
+
+    Of a run that was not trained on forward dynamics, by which such a gap is else filled.
+    """
+    settings = replace(run.description.train, mask="random")
+    run = replace(run, description=replace(run.description, train=settings))
     states = episodes["states"][:1, :9].copy()
     states[:, 2:7] = np.nan
     filled = queries.predict(run, {"states": states}, "states")["states"]

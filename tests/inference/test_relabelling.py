@@ -16,7 +16,7 @@ from mtm.data.modalities import Modality
 from mtm.data.preparation import prepare
 from mtm.data.trajectories import Metadata, TrajectoryDataset
 from mtm.inference import episode_batches
-from mtm.inference.engine import ask_members, ask_with_errors
+from mtm.inference.engine import ask_members, ask_with_certainty, stated_errors
 from mtm.inference.error_calibration import Confidence, rising
 from mtm.inference.relabelling import Relabelling, laid_over, relabel, training_episodes
 from mtm.runs.run import Run
@@ -138,14 +138,15 @@ def test_the_disagreement_of_members_enters_the_expected_error(data, gappy, tmp_
     visible, wanted = (np.zeros((1, 3, len(united.modalities)), bool) for _ in range(2))
     visible[:, :, united.modalities.place("states")] = True
     wanted[:, :, united.modalities.place("actions")] = True
-    found = [ask_with_errors(r, window, visible, ["actions"], wanted) for r in (united, divided)]
+    found = [ask_with_certainty(r, window, visible, ["actions"], wanted) for r in (united, divided)]
     scale = united.normalizer.statistics["actions"].std
     np.testing.assert_allclose(found[0][0]["actions"], found[1][0]["actions"], atol=1e-5)
     spread = [
         np.var(ask_members(r, window, visible, ["actions"])["actions"] / scale, axis=0)[..., 0]
         for r in (united, divided)
     ]
-    more = found[1][1]["actions"] - found[0][1]["actions"]
+    before, after = (stated_errors(united, "actions", sure["actions"]) for _, sure in found)
+    more = after - before
     np.testing.assert_allclose(more, spread[1] - spread[0], atol=1e-4)
     labels, others = (relabel(r, gappy, held_out=data) for r in (united, divided))
     lost = ~gappy.known("actions")

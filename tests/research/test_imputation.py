@@ -204,7 +204,7 @@ def spec_of(method: str, **changes: object) -> RunSpec:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     folder = tmp_path_factory.mktemp("ours") / "work"
-    return folder, fill_gaps.run(spec_of("mtm-gaps"), folder, [])
+    return folder, fill_gaps.run(spec_of("mtm-acts"), folder, [])
 
 
 def test_our_model_fills_every_pattern(trained: tuple[Path, dict]) -> None:
@@ -312,9 +312,11 @@ def test_the_stations_are_a_series_of_its_own_kind() -> None:
 
 
 def made_up(spec: RunSpec) -> Result:
-    rate = {"mtm-gaps": 1.0, "kalman": 0.5}.get(spec.method, 2.0) + 0.001 * spec.seed
+    rate = {"mtm-acts": 1.0, "kalman": 0.5}.get(spec.method, 2.0) + 0.001 * spec.seed
     stated = (
-        0.5 if spec.method in ("mtm-gaps", "mtm-smoothed", "csdi", "csdi-own", "kalman") else None
+        0.5
+        if spec.method in ("mtm-acts", "mtm-gaps", "mtm-smoothed", "csdi", "csdi-own", "kalman")
+        else None
     )
     one = {"error": rate, "values": 9, "coverage_50": stated, "coverage_90": stated, "seconds": 1.6}
     patterns = dict.fromkeys(spec.settings["gaps"]["patterns"], one)
@@ -335,6 +337,7 @@ def test_the_comparison_is_drawn(tmp_path: Path) -> None:
     assert rows["SAITS, own budget"][:2] == ["1", "2.0000"]
     assert {row[1] for row in coverage.rows} == {
         "MTM",
+        "MTM, long segments",
         "CSDI",
         "CSDI, own budget",
         "Kalman smoother",

@@ -15,7 +15,10 @@ CAPABILITIES: tuple[Capability, ...] = get_args(Capability)
 
 RANDOM_MASKS = ("random", "random-autoregressive", "balanced", "original")
 """Masks to train with."""
-NAMED_MASKS = ("bc", "rcbc", "bc-now", "rcbc-now", "id", "fd", "goal", "waypoints", "past", "plan")
+NAMED_MASKS = (
+    *("bc", "rcbc", "bc-now", "rcbc-now", "id", "fd", "bd"),
+    *("goal", "waypoints", "past", "plan"),
+)
 """Masks that each ask one question."""
 MASKS = (*RANDOM_MASKS, *NAMED_MASKS)
 

@@ -86,24 +86,6 @@ def ask(
     return _joined([_raw(run, out, want, size) for out, size in found], visible.shape[1])
 
 
-def ask_with_errors(
-    run: Run, window: Arrays, visible: BoolArray, want: Sequence[str], wanted: BoolArray
-) -> tuple[Arrays, Arrays]:
-    """As `ask`, and the error that the model itself expects of each answer.
-
-    Of numbers it is the mean of their variances, of which the disagreement of members is a part, in
-    units of the training data's variance; of a class, the probability that it is another one.
-
-    Returns:
-        The answers, and their expected errors, (B, T) each; NaN where the network says nothing.
-    """
-    answers, errors = [], []
-    for out, size in _predictions(run, window, visible, want, wanted, specialised=False):
-        answers.append(_raw(run, out, want, size))
-        errors.append({n: _stated_errors(run.modalities.named(n), out, size) for n in want})
-    return _joined(answers, visible.shape[1]), _joined(errors, visible.shape[1])
-
-
 def ask_with_certainty(
     run: Run, window: Arrays, visible: BoolArray, want: Sequence[str], wanted: BoolArray
 ) -> tuple[Arrays, Arrays]:
@@ -119,6 +101,26 @@ def ask_with_certainty(
         answers.append(_raw(run, out, want, size))
         certainty.append({n: _certainty(run, run.modalities.named(n), out, size) for n in want})
     return _joined(answers, visible.shape[1]), _joined(certainty, visible.shape[1])
+
+
+def stated_errors(run: Run, name: str, certainty: NDArray[Any]) -> NDArray[Any]:
+    """The error that a model expects of each of its answers, (B, T); NaN where it says nothing.
+
+    Of numbers it is the mean of their variances, of which the disagreement of members is a part, in
+    units of the training data's variance; of a class, the probability that it is another one.
+
+    Args:
+        run: What was asked.
+        name: Of a modality.
+        certainty: Of `ask_with_certainty`.
+    """
+    m = run.modalities.named(name)
+    if m.kind == "discrete":
+        unlikely: NDArray[Any] = 1 - certainty.max(axis=-1)
+        return unlikely
+    squares = (certainty / run.normalizer.statistics[name].std) ** 2
+    mean: NDArray[Any] = squares.reshape(*squares.shape[:2], -1).mean(axis=2)
+    return mean
 
 
 def ask_members(
@@ -188,17 +190,6 @@ def _raw(run: Run, out: Predictions, want: Sequence[str], size: tuple[int, int])
         else:
             arrays[name] = run.normalizer.denormalize(name, out.values[name]).cpu().numpy()
     return arrays
-
-
-def _stated_errors(m: Modality, out: Predictions, size: tuple[int, int]) -> NDArray[Any]:
-    """The error that a network expects of each of its answers, (B, T)."""
-    if m.kind == "discrete" and m.name in out.values:
-        found = 1 - out.values[m.name].softmax(dim=-1).amax(dim=-1)
-    elif m.name in out.log_variances:
-        found = out.log_variances[m.name].exp().reshape(*size, -1).mean(dim=2)
-    else:
-        return np.full(size, np.nan, np.float32)
-    return found.cpu().numpy()
 
 
 def _certainty(run: Run, m: Modality, out: Predictions, size: tuple[int, int]) -> NDArray[Any]:

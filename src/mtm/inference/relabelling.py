@@ -21,13 +21,13 @@ from mtm.data.loading import DataSpec
 from mtm.data.modalities import BoolArray, IntArray
 from mtm.data.preparation import split
 from mtm.data.trajectories import ABSENT_CLASS, TrajectoryDataset
-from mtm.inference.engine import Arrays
+from mtm.inference.engine import Arrays, stated_errors
 from mtm.inference.episode_batches import EpisodeBatch, groups, presence, shown_to
 from mtm.inference.error_calibration import Confidence, Floats, surroundings
 from mtm.inference.inputs import Given
 from mtm.inference.label_errors import LabelErrors, Trial
 from mtm.inference.run_data import held_out_of, is_own, own_data, prepared_for
-from mtm.inference.windowing import fill
+from mtm.inference.windowing import fill, no_certainty
 from mtm.runs.run import Run
 
 HELD_OUT_STEPS = 20_000
@@ -219,15 +219,23 @@ class Relabelling:
         """The wanted modalities with answers where asked, and features of each step."""
         # Members say by how much they disagree; what one network says of itself was not tried.
         members = self.want if self.run.members > 1 else ()
-        stated: Arrays = {name: np.zeros(asked.shape[:2]) for name in members}
+        certainty = no_certainty(self.run, members, asked.shape[:2])
         known = Given(given.values, given.known, True)
-        filled = fill(self.run, known, self.want, asked, stated or None)
+        filled = fill(self.run, known, self.want, asked, certainty or None)
         for name in self.want:
             m, here = self.run.modalities.named(name), asked[:, :, self.run.modalities.place(name)]
             if m.role == "action" and m.kind == "continuous":  # none beyond those in the data
                 s = self.run.normalizer.statistics[name]
                 filled[name][here] = np.clip(filled[name][here], s.low, s.high)
         around = given.values | filled
+        stated = {
+            name: np.where(
+                asked[:, :, self.run.modalities.place(name)],
+                stated_errors(self.run, name, found),
+                0,
+            )
+            for name, found in certainty.items()
+        }
         return filled, surroundings(self.run, around, given.known, given.known | asked, stated)
 
     def _try(self, name: str, episodes: IntArray) -> Trial:

@@ -1,30 +1,30 @@
 """Filling in what a question does not give, over trajectories of any length.
 
-A model sees T steps at once, so each missing token is asked in a window of its own: the one that
-shows the most of what is known around it. A gap in a modality that is known on both sides is best
-asked where both sides are seen. A gap too wide for that is closed from its edges: each answer
-becomes part of what is known, until the rest is narrow enough. All modalities are asked together,
-round by round, so their order decides nothing.
+Whatever training has asked is asked as training did: actions between known states by inverse
+dynamics, gaps in states by dynamics from both sides (`mtm.inference.smoothing`).
+
+The rest is shown all that is known around it. A model sees T steps at once, so each missing token
+is asked in a window of its own: the one that shows the most. A gap in a modality that is known on
+both sides is best asked where both sides are seen. A gap too wide for that is closed from its
+edges: each answer becomes part of what is known, until the rest is narrow enough. All modalities
+are asked together, round by round, so their order decides nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mtm.data.modalities import BoolArray, IntArray
-from mtm.inference.engine import Arrays, ask, ask_with_errors, dtype_of
+from mtm.inference.engine import Arrays, ask, ask_with_certainty, dtype_of
 from mtm.inference.inputs import Given
+from mtm.inference.smoothing import Asking, smooth
+from mtm.masks import NAMED_MASKS, asked_in_training
 from mtm.runs.run import Run
-
-Asking: TypeAlias = Callable[
-    [Run, Arrays, BoolArray, Sequence[str], BoolArray], tuple[Arrays, Arrays]
-]
-"""What asks windows and says more than the answers: `ask_with_errors`, `ask_with_certainty`."""
 
 
 def fill(
@@ -33,7 +33,7 @@ def fill(
     names: Sequence[str],
     asked: BoolArray | None = None,
     stated: Arrays | None = None,
-    asking: Asking = ask_with_errors,
+    asking: Asking = ask_with_certainty,
 ) -> Arrays:
     """Each wanted modality at every step: what was given where it was, predictions elsewhere.
 
@@ -43,9 +43,9 @@ def fill(
         names: The wanted modalities.
         asked: The tokens to predict, (B, S, M); everything that is not given if None. What stands
             where nothing was given or asked means nothing.
-        stated: For each wanted modality an array, (B, S, ...), to be filled where the model answers
-            with what it says of the answer.
-        asking: Says it: by default the error that the model itself expects, (B, S).
+        stated: For some wanted modalities an array, to be filled where the model answers with how
+            sure it is, see `no_certainty`.
+        asking: Asks windows, and says how sure the answers are.
     """
     B, S, _ = given.visible.shape
     values, visible = dict(given.values), given.visible.copy()
@@ -54,10 +54,25 @@ def fill(
         m = run.modalities.named(name)
         fresh = np.zeros((B, S, *m.shape), dtype_of(m))
         values[name] = values[name].copy() if name in values else fresh
+    between = _answer_between_states(run, values, visible, names, asked, stated, asking)
+    _answer_states(run, values, visible, between, names, asked & ~visible, stated, asking)
+    asked = asked & ~between  # what was inferred is no evidence for the other actions
+    asked &= ~_answer_between_states(run, values, visible, names, asked, stated, asking)
     _close_gaps(run, values, visible, names, asked, stated, asking)
     rest = [_Asks.of(run, visible, name, asked) for name in names]
     _answer(run, values, visible, rest, stated, asking)
     return {name: values[name] for name in names}
+
+
+def no_certainty(run: Run, names: Sequence[str], size: tuple[int, int]) -> Arrays:
+    """Arrays for `stated` of `fill`, all NaN.
+
+    Returns:
+        Standard deviations of numbers, (B, S, *shape); probabilities of classes, (B, S, classes).
+    """
+    asked = [run.modalities.named(name) for name in names]
+    forms = {m.name: (m.classes,) if m.kind == "discrete" else m.shape for m in asked}
+    return {name: np.full((*size, *form), np.nan, np.float32) for name, form in forms.items()}
 
 
 @dataclass(frozen=True)
@@ -85,6 +100,54 @@ class _Asks:
     def some(self, chosen: BoolArray) -> _Asks:
         """Those that are chosen, (G,)."""
         return _Asks(self.name, self.tokens[chosen], self.starts[chosen], self.surrounded[chosen])
+
+
+def _answer_between_states(
+    run: Run,
+    values: Arrays,
+    visible: BoolArray,
+    names: Sequence[str],
+    asked: BoolArray,
+    stated: Arrays | None,
+    asking: Asking,
+) -> BoolArray:
+    """Actions with the states before and after them known: inverse dynamics, which sees no more.
+
+    Returns:
+        Which tokens these are, (B, S, M).
+    """
+    config, modalities = run.description.train, tuple(run.modalities)
+    between = np.zeros_like(asked)
+    fits = NAMED_MASKS["id"].fits(modalities, run.segment_length)
+    if not fits or "id" not in asked_in_training(config):
+        return between
+    of_states = np.array([m.role == "state" for m in modalities])
+    known: BoolArray = np.all(visible[:, :, of_states], axis=2)
+    acted = [name for name in names if run.modalities.named(name).role == "action"]
+    places = [run.modalities.place(name) for name in acted]
+    between[:, :-1, places] = (known[:, :-1] & known[:, 1:])[:, :, None]
+    between &= asked & ~visible
+    shown = visible & of_states
+    _answer(run, values, shown, [_Asks.of(run, shown, n, between) for n in acted], stated, asking)
+    return between
+
+
+def _answer_states(
+    run: Run,
+    values: Arrays,
+    visible: BoolArray,
+    inferred: BoolArray,
+    names: Sequence[str],
+    asked: BoolArray,
+    stated: Arrays | None,
+    asking: Asking,
+) -> None:
+    """Gaps in states, by dynamics from both sides, which see inferred actions as known ones."""
+    for name, smoothed in smooth(run, values, visible | inferred, names, asked, asking).items():
+        values[name][smoothed.found] = smoothed.values[smoothed.found]
+        if stated is not None and name in stated:
+            stated[name][smoothed.found] = smoothed.deviations[smoothed.found]
+        visible[:, :, run.modalities.place(name)] |= smoothed.found
 
 
 def _close_gaps(
@@ -191,5 +254,5 @@ def _answer(
     for asks, mine in zip(rounds, windows, strict=True):
         (sample, step), place_in = asks.tokens.T, asks.tokens[:, 1] - asks.starts
         values[asks.name][sample, step] = answers[asks.name][mine, place_in]
-        if stated is not None:
+        if stated is not None and asks.name in stated:
             stated[asks.name][sample, step] = said[asks.name][mine, place_in]

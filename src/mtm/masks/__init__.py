@@ -7,7 +7,7 @@ draw(visible, modalities)                 a mask as a grid of text
 
 from mtm.masks.capabilities import NAMED_MASKS, NamedMask, Question
 from mtm.masks.drawing import draw
-from mtm.masks.make import NAMES, make_mask, summary, training_mask
+from mtm.masks.make import NAMES, asked_in_training, make_mask, summary, training_mask
 from mtm.masks.training_masks import (
     ListedShares,
     MaskFunction,
@@ -28,6 +28,7 @@ __all__ = [
     "Question",
     "RandomAutoregressiveMask",
     "RandomMask",
+    "asked_in_training",
     "draw",
     "draw_one_for_all",
     "draw_questions",

@@ -180,6 +180,12 @@ def _forward_dynamics(grid: _Grid, now: int) -> Question:
     return Question((grid.time <= now) & known, (grid.time == now + 1) & grid.role("state"))
 
 
+def _backward_dynamics(grid: _Grid, now: int) -> Question:
+    state, action = grid.role("state"), grid.role("action")
+    visible = (grid.time > now) & state | (grid.time >= now) & action
+    return Question(visible, (grid.time == now) & state)
+
+
 def _inverse_dynamics(grid: _Grid, now: int) -> Question:
     return Question(
         (grid.time <= grid.end) & grid.role("state"), (grid.time == now) & grid.role("action")
@@ -253,6 +259,13 @@ NAMED_MASKS: dict[str, NamedMask] = {
         _forward_dynamics,
         moments=lambda T: range(T - 1),
         usual=lambda T: T - 2,
+    ),
+    "bd": NamedMask(
+        "backward dynamics: states after now, actions from now on -> the state now",
+        ("state", "action"),
+        _backward_dynamics,
+        moments=lambda T: range(T - 1),
+        usual=lambda T: 0,
     ),
     "goal": NamedMask(
         "goal reaching: states until now and the last state -> the way there",

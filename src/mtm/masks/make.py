@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mtm.core.config import TrainConfig
+from mtm.core.config import CUSTOM_MASK, TrainConfig
 from mtm.core.errors import ConfigError
 from mtm.core.mask_mix import mix_faults, mix_text, parse_mix
 from mtm.masks.capabilities import NAMED_MASKS
@@ -76,6 +76,17 @@ def training_mask(config: TrainConfig) -> MaskFunction:
     """
     random = RandomMask(config.visible_fraction, config.whole_modalities)
     return make_mask(config.mask, random=random, weights=config.mask_weights)
+
+
+def asked_in_training(config: TrainConfig) -> frozenset[str]:
+    """The masks that a training with these settings draws, those within `balanced` too.
+
+    None of a function of the user's own, which says nothing of itself.
+    """
+    if config.mask == CUSTOM_MASK:
+        return frozenset()
+    drawn = {name for name, weight in parse_mix(config.mask).items() if weight > 0}
+    return frozenset(drawn | (set(BALANCED) if "balanced" in drawn else set()))
 
 
 def _one_mask(name: str, random: RandomMask, weights: Mapping[str, float] | None) -> MaskFunction:

@@ -74,7 +74,7 @@ def attend_from(
     if order:  # at once: each part by itself would make a gradient of the whole
         rows = take(rows, torch.cat(order))
     parts = []
-    of_blocks = rows.split([block.count for block in wanted.blocks])
+    of_blocks = torch.split_with_sizes(rows, [block.count for block in wanted.blocks])
     for (tokens, block), mine in zip(wanted.split(queries), of_blocks, strict=True):
         (q,) = _by_head(tokens, block, heads, 1)  # (S, H, K, D/H)
         k, v = mine.view(block.count, everything.width, 2, heads, -1).permute(2, 0, 3, 1, 4)

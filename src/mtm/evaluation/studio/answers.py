@@ -25,7 +25,7 @@ from mtm.evaluation.studio.workspace import Workspace
 from mtm.inference.engine import Arrays, ask_with_certainty, dtype_of
 from mtm.inference.inputs import Given
 from mtm.inference.label_errors import errors
-from mtm.inference.windowing import fill
+from mtm.inference.windowing import fill, no_certainty
 from mtm.models.lines import between_visible
 from mtm.runs.run import Run
 
@@ -136,11 +136,7 @@ def predict_with_certainty(
         known = Given.of(run, given, {name: shown[name] for name in given})
     except MTMError as error:
         raise impossible(str(error)) from error
-    S = known.visible.shape[1]
-    stated: Arrays = {}
-    for m in run.modalities:
-        form = (m.classes,) if m.kind == "discrete" else m.shape
-        stated[m.name] = np.full((1, S, *form), np.nan, np.float32)
+    stated = no_certainty(run, run.modalities.names, (1, known.visible.shape[1]))
     filled = fill(run, known, run.modalities.names, stated=stated, asking=asking)
     return {n: v[0] for n, v in filled.items()}, {n: v[0] for n, v in stated.items()}
 

@@ -24,6 +24,7 @@ TRAINING = "training"
 MORE_TITLES = {
     "bc-now": "cloning, now only",
     "rcbc-now": "return-conditioned, now only",
+    "bd": "backward dynamics",
     "goal": "reaching a goal",
     "waypoints": "waypoints",
     "past": "past inference",

@@ -73,7 +73,7 @@ def _learn(
         began = time.monotonic()
         smoother = KalmanSmoother.fit(logs)
         return Lesson(smoother, time.monotonic() - began)
-    if spec.method == "mtm-gaps":
+    if spec.method in ("mtm-acts", "mtm-gaps"):
         return _our_model(spec, logs, config, folder)
     if spec.method == "mtm-smoothed":
         return _corrector(spec, logs, folder)

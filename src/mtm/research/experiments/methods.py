@@ -22,7 +22,7 @@ Method: TypeAlias = Callable[[RunSpec, Path, Sequence[Path]], dict[str, Any]]
 ON_PYPOTS = tuple(f"{name}{budget}" for budget in ("", "-own") for name in SPECIALISTS)
 """Methods that need the extra `imputation`; those with their own budget end by their own rule."""
 
-FILLERS = ("mtm-gaps", "mtm-smoothed", "kalman", "interpolation", *ON_PYPOTS)
+FILLERS = ("mtm-acts", "mtm-gaps", "mtm-smoothed", "kalman", "interpolation", *ON_PYPOTS)
 """Methods that fill gaps."""
 
 METHODS: dict[str, str] = {

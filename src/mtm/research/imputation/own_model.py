@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from mtm.data.modalities import BoolArray
-from mtm.inference.engine import Arrays, ask_with_certainty
+from mtm.inference.engine import Arrays
 from mtm.inference.inputs import Given
-from mtm.inference.windowing import fill
+from mtm.inference.windowing import fill, no_certainty
 from mtm.research.imputation.samples import Floats
 from mtm.research.imputation.score import Filled
 from mtm.runs.run import Run
@@ -32,9 +32,9 @@ class OwnModel:
             raw[lost[:, :, i]] = 0
             values[m.name] = raw.reshape(*part.shape[:2], *m.shape)
         names = [m.name for i, m in enumerate(run.modalities) if lost[:, :, i].any()]
-        stated: Arrays = {name: np.zeros_like(values[name]) for name in names}
+        stated = no_certainty(run, names, (len(windows), windows.shape[1]))
         given = Given(values, ~lost, True)
-        answers = fill(run, given, names, lost, stated, asking=ask_with_certainty)
+        answers = fill(run, given, names, lost, stated)
         found, deviations = windows.copy(), np.zeros_like(windows)
         for i, m in enumerate(run.modalities):
             if m.name not in names:
