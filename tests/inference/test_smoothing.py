@@ -189,6 +189,13 @@ def test_what_training_asked_counts_more(run, episodes) -> None:
     np.testing.assert_allclose(first.deviations, np.sqrt(UNASKED) * both.deviations, rtol=1e-5)
 
 
+def test_what_training_cannot_have_asked_has_no_say(run, episodes) -> None:
+    """A specialist of forward dynamics does not walk backwards, and nothing leads to the start."""
+    alone = asked_of(with_mask(run, "fd"), episodes, slice(0, 2))["states"]
+    assert not alone.found.any()
+    assert asked_of(with_mask(run, "fd+random"), episodes, slice(0, 2))["states"].found.any()
+
+
 def test_several_modalities_of_states_walk_together(tmp_path, episodes) -> None:
     whole = builtin.point_mass(60, 20)
     offsets = np.append(whole.starts, whole.ends[-1:])

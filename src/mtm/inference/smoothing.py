@@ -24,6 +24,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from mtm.core.names import RANDOM_MASKS
 from mtm.data.modalities import BoolArray, IntArray, Modality
 from mtm.inference.engine import Arrays, dtype_of
 from mtm.masks import NAMED_MASKS, asked_in_training
@@ -85,8 +86,7 @@ def smooth(
         missing[:, :, place] = asked[:, :, place]
     if not missing.any():
         return {}
-    directions: tuple[Direction, ...] = ("fd", "bd")
-    walks = [_Walk(run, direction, values, visible, missing, states) for direction in directions]
+    walks = [_Walk(run, way, values, visible, missing, states) for way in _directions(run)]
     for turn in count(1):
         tokens = [walk.tokens(turn) for walk in walks]
         if not any(len(part) for part in tokens) and turn > max(walk.turns.max() for walk in walks):
@@ -105,6 +105,13 @@ def _can_walk(run: Run, m: Modality) -> bool:
         and "fd" in asked_in_training(config)
         and NAMED_MASKS["fd"].fits(tuple(run.modalities), run.segment_length)
     )
+
+
+def _directions(run: Run) -> list[Direction]:
+    """The dynamics to walk by: those that training asked, or may have asked by a random mask."""
+    asked = asked_in_training(run.description.train)
+    both: tuple[Direction, ...] = ("fd", "bd")
+    return [way for way in both if way in asked or not asked.isdisjoint(RANDOM_MASKS)]
 
 
 class _Walk:
