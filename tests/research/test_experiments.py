@@ -322,6 +322,10 @@ def test_table1_is_drawn(tmp_path: Path) -> None:
     assert all((tmp_path / name).stat().st_size > 5000 for name in drawn.pictures)
     few = [r for r in made_up(specs, by_method) if r.spec.seed < 2]
     assert {c.verdict for c in table1.draw(few, tmp_path).claims} == {"undecided"}
+    part = [r if r.spec.method in ("mtm", "dt") else replace(r, value=None) for r in few]
+    drawn = table1.draw(part, tmp_path)
+    assert {row[1] for row in drawn.tables[0].rows} == {"MTM", "DT"}  # the others were not computed
+    assert "not measured" in {c.verdict for c in drawn.claims}
 
 
 def test_slow_methods_have_fewer_seeds_unless_a_number_is_named(monkeypatch) -> None:

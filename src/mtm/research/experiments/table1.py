@@ -93,7 +93,7 @@ def runs(scale: Scale, data: Sequence[str], seeds: int) -> list[RunSpec]:
 def draw(results: Sequence[Result], out: Path) -> Drawing:
     """A row for every method, beside the paper's score."""
     sets = data_sets(results)
-    listed = {name: title for name, (title, _, _) in METHODS.items() if _of(results, name)}
+    listed = {name: METHODS[name][0] for name in _measured_methods(results)}
     records = [
         record(
             score(results, d, name, which, target),
@@ -145,6 +145,13 @@ def _of(results: Sequence[Result], name: str) -> list[Result]:
     if name.endswith("_longer"):
         return [r for r in mine if len(budgets) > 1 and r.spec.steps == budgets[-1]]
     return [r for r in mine if r.spec.steps == budgets[0]]
+
+
+def _measured_methods(results: Sequence[Result]) -> list[str]:
+    """Those with a result, whatever else was listed; all that were, if none has one yet."""
+    listed = [name for name in METHODS if _of(results, name)]
+    found = [n for n in listed if any(r.value is not None for r in _of(results, n))]
+    return found or listed
 
 
 def _row(results: Sequence[Result], data: DataFacts, name: str) -> list[str]:
