@@ -48,19 +48,19 @@ def fill(
         asking: Asks windows, and says how sure the answers are.
     """
     B, S, _ = given.visible.shape
-    values, visible = dict(given.values), given.visible.copy()
-    asked = ~visible if asked is None else asked & ~visible
+    values = dict(given.values)
+    asked = ~given.visible if asked is None else asked & ~given.visible
     for name in names:
         m = run.modalities.named(name)
         fresh = np.zeros((B, S, *m.shape), dtype_of(m))
         values[name] = values[name].copy() if name in values else fresh
-    between = _answer_between_states(run, values, visible, names, asked, stated, asking)
-    _answer_states(run, values, visible, between, names, asked & ~visible, stated, asking)
-    asked = asked & ~between  # what was inferred is no evidence for the other actions
-    asked &= ~_answer_between_states(run, values, visible, names, asked, stated, asking)
-    _close_gaps(run, values, visible, names, asked, stated, asking)
-    rest = [_Asks.of(run, visible, name, asked) for name in names]
-    _answer(run, values, visible, rest, stated, asking)
+    filling = _Filling(run, values, given.visible.copy(), names, asked, stated, asking)
+    inferred = filling.infer_actions()
+    filling.smooth_states(inferred)
+    filling.asked &= ~inferred  # they are no evidence for the other actions
+    filling.asked &= ~filling.infer_actions()
+    filling.close_gaps()
+    filling.ask_rest()
     return {name: values[name] for name in names}
 
 
@@ -102,77 +102,117 @@ class _Asks:
         return _Asks(self.name, self.tokens[chosen], self.starts[chosen], self.surrounded[chosen])
 
 
-def _answer_between_states(
-    run: Run,
-    values: Arrays,
-    visible: BoolArray,
-    names: Sequence[str],
-    asked: BoolArray,
-    stated: Arrays | None,
-    asking: Asking,
-) -> BoolArray:
-    """Actions with the states before and after them known: inverse dynamics, which sees no more.
+@dataclass
+class _Filling:
+    """Trajectories as far as they are filled.
 
-    Returns:
-        Which tokens these are, (B, S, M).
+    Attributes:
+        run: A trained run.
+        values: Modality -> (B, S, *shape); answers are written here.
+        visible: What is known, or counts as known, (B, S, M).
+        names: Wanted modalities.
+        asked: The tokens that are still to be answered, and those that are visible by now.
+        stated: As for `fill`.
+        asking: As for `fill`.
     """
-    config, modalities = run.description.train, tuple(run.modalities)
-    between = np.zeros_like(asked)
-    fits = NAMED_MASKS["id"].fits(modalities, run.segment_length)
-    if not fits or "id" not in asked_in_training(config):
+
+    run: Run
+    values: Arrays
+    visible: BoolArray
+    names: Sequence[str]
+    asked: BoolArray
+    stated: Arrays | None
+    asking: Asking
+
+    def infer_actions(self) -> BoolArray:
+        """Actions with the states before and after them known, which is all that is shown.
+
+        Returns:
+            Which tokens these are, (B, S, M); they do not count as known.
+        """
+        config, modalities = self.run.description.train, tuple(self.run.modalities)
+        between = np.zeros_like(self.asked)
+        fits = NAMED_MASKS["id"].fits(modalities, self.run.segment_length)
+        if not fits or "id" not in asked_in_training(config):
+            return between
+        of_states = np.array([m.role == "state" for m in modalities])
+        known: BoolArray = np.all(self.visible[:, :, of_states], axis=2)
+        acted = [n for n in self.names if self.run.modalities.named(n).role == "action"]
+        places = [self.run.modalities.place(name) for name in acted]
+        between[:, :-1, places] = (known[:, :-1] & known[:, 1:])[:, :, None]
+        between &= self.asked & ~self.visible
+        shown = self.visible & of_states
+        self._answer([_Asks.of(self.run, shown, name, between) for name in acted], shown)
         return between
-    of_states = np.array([m.role == "state" for m in modalities])
-    known: BoolArray = np.all(visible[:, :, of_states], axis=2)
-    acted = [name for name in names if run.modalities.named(name).role == "action"]
-    places = [run.modalities.place(name) for name in acted]
-    between[:, :-1, places] = (known[:, :-1] & known[:, 1:])[:, :, None]
-    between &= asked & ~visible
-    shown = visible & of_states
-    _answer(run, values, shown, [_Asks.of(run, shown, n, between) for n in acted], stated, asking)
-    return between
 
+    def smooth_states(self, inferred: BoolArray) -> None:
+        """Gaps in states, by dynamics from both sides, which see inferred actions as known ones."""
+        known, asked = self.visible | inferred, self.asked & ~self.visible
+        found = smooth(self.run, self.values, known, self.names, asked, self.asking)
+        for name, smoothed in found.items():
+            here = smoothed.found
+            self.values[name][here] = smoothed.values[here]
+            if self.stated is not None and name in self.stated:
+                self.stated[name][here] = smoothed.deviations[here]
+            self.visible[:, :, self.run.modalities.place(name)] |= here
 
-def _answer_states(
-    run: Run,
-    values: Arrays,
-    visible: BoolArray,
-    inferred: BoolArray,
-    names: Sequence[str],
-    asked: BoolArray,
-    stated: Arrays | None,
-    asking: Asking,
-) -> None:
-    """Gaps in states, by dynamics from both sides, which see inferred actions as known ones."""
-    for name, smoothed in smooth(run, values, visible | inferred, names, asked, asking).items():
-        values[name][smoothed.found] = smoothed.values[smoothed.found]
-        if stated is not None and name in stated:
-            stated[name][smoothed.found] = smoothed.deviations[smoothed.found]
-        visible[:, :, run.modalities.place(name)] |= smoothed.found
+    def close_gaps(self) -> None:
+        """Fill the gaps of all modalities together, in as many rounds as the widest gap needs."""
+        run, visible = self.run, self.visible
+        partly = visible.any(axis=1, keepdims=True) & self.asked  # what is known elsewhere
+        while True:
+            rounds = [
+                _next_asks(
+                    _Asks.of(run, visible, name, partly), visible[:, :, run.modalities.place(name)]
+                )
+                for name in self.names
+            ]
+            if not any(len(asks.tokens) for asks in rounds):
+                return
+            self._answer(rounds, visible)
+            for asks in rounds:  # what is answered counts as known from the next round on
+                sample, step = asks.tokens.T
+                visible[sample, step, run.modalities.place(asks.name)] = True
 
+    def ask_rest(self) -> None:
+        """Modalities of which nothing is known."""
+        rest = [_Asks.of(self.run, self.visible, name, self.asked) for name in self.names]
+        self._answer(rest, self.visible)
 
-def _close_gaps(
-    run: Run,
-    values: Arrays,
-    visible: BoolArray,
-    names: Sequence[str],
-    asked: BoolArray,
-    stated: Arrays | None,
-    asking: Asking,
-) -> None:
-    """Fill the gaps of all modalities together, in as many rounds as the widest gap needs."""
-    partly = visible.any(axis=1, keepdims=True) & asked  # where the modality is known elsewhere
-    while True:
-        rounds = [
-            _next_asks(
-                _Asks.of(run, visible, name, partly), visible[:, :, run.modalities.place(name)]
-            )
-            for name in names
-        ]
-        if not any(len(asks.tokens) for asks in rounds):
+    def _answer(self, rounds: Sequence[_Asks], visible: BoolArray) -> None:
+        """Ask for tokens of several modalities in one pass, each in its window.
+
+        Args:
+            rounds: The tokens.
+            visible: What is shown of the trajectories, (B, S, M).
+        """
+        rounds = [asks for asks in rounds if len(asks.tokens)]
+        if not rounds:
             return
-        _answer(run, values, visible, rounds, stated, asking)
-        for asks in rounds:  # what is answered counts as known from the next round on
-            visible[asks.tokens[:, 0], asks.tokens[:, 1], run.modalities.place(asks.name)] = True
+        S, place = visible.shape[1], self.run.modalities.place
+        T = min(self.run.segment_length, S)
+        begins = np.concatenate([asks.tokens[:, 0] * S + asks.starts for asks in rounds])
+        shared, which = np.unique(begins, return_inverse=True)  # (W,), of all tokens
+        rows, steps = (shared // S)[:, None], (shared % S)[:, None] + np.arange(T)  # (W, T)
+        shown = visible[rows, steps]
+        wanted = np.zeros_like(shown)
+        ends = np.cumsum([len(asks.tokens) for asks in rounds])[:-1]
+        windows = np.split(which, ends)
+        for asks, mine in zip(rounds, windows, strict=True):
+            wanted[mine, asks.tokens[:, 1] - asks.starts, place(asks.name)] = True
+        known = {n: v for n, v in self.values.items() if visible[:, :, place(n)].any()}
+        window = {name: values[rows, steps] for name, values in known.items()}
+        names = [asks.name for asks in rounds]
+        said: Arrays = {}
+        if self.stated is None:
+            answers = ask(self.run, window, shown, names, wanted, specialised=False)
+        else:
+            answers, said = self.asking(self.run, window, shown, names, wanted)
+        for asks, mine in zip(rounds, windows, strict=True):
+            (sample, step), place_in = asks.tokens.T, asks.tokens[:, 1] - asks.starts
+            self.values[asks.name][sample, step] = answers[asks.name][mine, place_in]
+            if self.stated is not None and asks.name in self.stated:
+                self.stated[asks.name][sample, step] = said[asks.name][mine, place_in]
 
 
 def _next_asks(asks: _Asks, known: BoolArray) -> _Asks:
@@ -219,40 +259,3 @@ def _counts(values: NDArray[Any]) -> IntArray:
     """Sums until each step, (B, S + 1)."""
     until = np.cumsum(values, axis=1, dtype=np.int64)
     return np.concatenate([np.zeros((len(values), 1), np.int64), until], axis=1)
-
-
-def _answer(
-    run: Run,
-    values: Arrays,
-    visible: BoolArray,
-    rounds: Sequence[_Asks],
-    stated: Arrays | None,
-    asking: Asking,
-) -> None:
-    """Ask for tokens of several modalities in one pass, each in its window; write the answers."""
-    rounds = [asks for asks in rounds if len(asks.tokens)]
-    if not rounds:
-        return
-    S, place = visible.shape[1], run.modalities.place
-    T = min(run.segment_length, S)
-    begins = np.concatenate([asks.tokens[:, 0] * S + asks.starts for asks in rounds])
-    shared, which = np.unique(begins, return_inverse=True)  # (W,), of all tokens
-    rows, steps = (shared // S)[:, None], (shared % S)[:, None] + np.arange(T)  # (W, 1), (W, T)
-    shown = visible[rows, steps]
-    wanted = np.zeros_like(shown)
-    ends = np.cumsum([len(asks.tokens) for asks in rounds])[:-1]
-    windows = np.split(which, ends)
-    for asks, mine in zip(rounds, windows, strict=True):
-        wanted[mine, asks.tokens[:, 1] - asks.starts, place(asks.name)] = True
-    window = {n: v[rows, steps] for n, v in values.items() if visible[:, :, place(n)].any()}
-    names = [asks.name for asks in rounds]
-    if stated is None:
-        answers = ask(run, window, shown, names, wanted, specialised=False)
-        said: Arrays = {}
-    else:
-        answers, said = asking(run, window, shown, names, wanted)
-    for asks, mine in zip(rounds, windows, strict=True):
-        (sample, step), place_in = asks.tokens.T, asks.tokens[:, 1] - asks.starts
-        values[asks.name][sample, step] = answers[asks.name][mine, place_in]
-        if stated is not None and asks.name in stated:
-            stated[asks.name][sample, step] = said[asks.name][mine, place_in]
