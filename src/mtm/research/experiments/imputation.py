@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -136,27 +136,31 @@ def runs(scale: Scale, data: Sequence[str], seeds: int) -> list[RunSpec]:
 
 def draw(results: Sequence[Result], out: Path) -> Drawing:
     """A table for errors, coverage and seconds each, and errors by pattern as a picture."""
-    sets = data_sets(results)
+    sets, titles = data_sets(results), _titles(results)
     patterns = list(dict.fromkeys(p for r in results for p in r.spec.settings["gaps"]["patterns"]))
     tables = [
-        Table("Error", ("data", "method", "seeds", *patterns), _errors(results, sets, patterns)),
+        Table(
+            "Error",
+            ("data", "method", "seeds", *patterns),
+            _errors(results, sets, titles, patterns),
+        ),
         *(
             Table(
                 f"Coverage of the {level} % intervals",
                 ("data", "method", *patterns),
-                _coverage(results, sets, patterns, level),
+                _coverage(results, sets, titles, patterns, level),
             )
             for level in (50, 90)
         ),
         Table(
             "Seconds",
             ("data", "method", "to train", "to fill a thousand steps"),
-            _seconds(results, sets),
+            _seconds(results, sets, titles),
         ),
     ]
     panels = {
         d.name: {
-            p: {TITLES[m]: pick(results, d, m, p, "error") for m in SHOWN_METHODS}
+            p: {titles[m]: pick(results, d, m, p, "error") for m in SHOWN_METHODS if m in titles}
             for p in SHOWN
             if p in patterns
         }
@@ -171,14 +175,14 @@ def draw(results: Sequence[Result], out: Path) -> Drawing:
     records = [
         record(pick(results, d, m, p, what), data=d.name, method=title, pattern=p, measure=what)
         for d in sets
-        for m, title in TITLES.items()
+        for m, title in titles.items()
         for p in patterns
         for what in ("error", "coverage_50", "coverage_90", "seconds")
     ]
     records += [
         record(_training(results, d, m), data=d.name, method=title, pattern="", measure="training")
         for d in sets
-        for m, title in TITLES.items()
+        for m, title in titles.items()
     ]
     return Drawing(tables, records, _claims(results, sets, patterns), [picture], NOTES)
 
@@ -263,12 +267,21 @@ def _filling(results: Sequence[Result], data: DataFacts, method: str) -> Number 
     return over_seeds(mine, rate)
 
 
+def _titles(results: Sequence[Result]) -> dict[str, str]:
+    """Of the methods with a result; of all, if none has one yet."""
+    found = {r.spec.method for r in results if r.value is not None}
+    return {m: title for m, title in TITLES.items() if m in found} or TITLES
+
+
 def _errors(
-    results: Sequence[Result], sets: Sequence[DataFacts], patterns: Sequence[str]
+    results: Sequence[Result],
+    sets: Sequence[DataFacts],
+    titles: Mapping[str, str],
+    patterns: Sequence[str],
 ) -> list[list[str]]:
     rows = []
     for d in sets:
-        for method, title in TITLES.items():
+        for method, title in titles.items():
             numbers = [pick(results, d, method, p, "error") for p in patterns]
             seeds = str(max((len(n.values) for n in numbers if n), default=0))
             rows.append([d.name, title, seeds, *(text(n, ".4f") for n in numbers)])
@@ -276,19 +289,25 @@ def _errors(
 
 
 def _coverage(
-    results: Sequence[Result], sets: Sequence[DataFacts], patterns: Sequence[str], level: int
+    results: Sequence[Result],
+    sets: Sequence[DataFacts],
+    titles: Mapping[str, str],
+    patterns: Sequence[str],
+    level: int,
 ) -> list[list[str]]:
     """Only of methods that state intervals."""
     rows = []
     for d in sets:
-        for method, title in TITLES.items():
+        for method, title in titles.items():
             numbers = [pick(results, d, method, p, f"coverage_{level}") for p in patterns]
             if any(numbers):
                 rows.append([d.name, title, *(text(n, ".2f") for n in numbers)])
     return rows
 
 
-def _seconds(results: Sequence[Result], sets: Sequence[DataFacts]) -> list[list[str]]:
+def _seconds(
+    results: Sequence[Result], sets: Sequence[DataFacts], titles: Mapping[str, str]
+) -> list[list[str]]:
     return [
         [
             d.name,
@@ -297,7 +316,7 @@ def _seconds(results: Sequence[Result], sets: Sequence[DataFacts]) -> list[list[
             text(_filling(results, d, method), ".3f"),
         ]
         for d in sets
-        for method, title in TITLES.items()
+        for method, title in titles.items()
     ]
 
 
