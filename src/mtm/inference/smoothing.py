@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -87,11 +86,8 @@ def smooth(
     if not missing.any():
         return {}
     walks = [_Walk(run, way, values, visible, missing, states) for way in _directions(run)]
-    for turn in count(1):
-        tokens = [walk.tokens(turn) for walk in walks]
-        if not any(len(part) for part in tokens) and turn > max(walk.turns.max() for walk in walks):
-            break
-        _take_turn(run, walks, tokens, [m.name for m in states], asking)
+    for turn in range(1, int(walks[0].turns.max()) + 1):  # as many as the widest gap has steps
+        _take_turn(run, walks, turn, [m.name for m in states], asking)
     return {m.name: _average(run, m, walks) for m in states}
 
 
@@ -218,14 +214,10 @@ class _Question:
 
 
 def _take_turn(
-    run: Run,
-    walks: Sequence[_Walk],
-    tokens: Sequence[IntArray],
-    names: Sequence[str],
-    asking: Asking,
+    run: Run, walks: Sequence[_Walk], turn: int, names: Sequence[str], asking: Asking
 ) -> None:
     """One step of all walks, in one pass."""
-    asked = [walk.question(part) for walk, part in zip(walks, tokens, strict=True)]
+    asked = [walk.question(walk.tokens(turn)) for walk in walks]
     if not any(len(question.tokens) for question in asked):
         return
     shown = np.concatenate([question.shown for question in asked])
@@ -261,7 +253,7 @@ def _average(run: Run, m: Modality, walks: Sequence[_Walk]) -> Smoothed:
 
 
 def _places_in_gaps(gaps: BoolArray) -> IntArray:
-    """The how manieth step of its gap each one is, from 1, (B, S); 0 outside of gaps."""
+    """Which step of its gap each one is, counted from 1, (B, S); 0 outside of gaps."""
     time = np.arange(gaps.shape[1])
     last = np.maximum.accumulate(np.where(gaps, -1, time), axis=1)  # before the gap
     places: IntArray = np.where(gaps, time - last, 0)
